@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Result codes. Every fallible function returns 0 or a count, or one of these negative codes; the class says what may
- * be done about it. KVT_ERROR_TABLE is the only place where names, values, classes and texts are written down. */
+/* Result codes. Every fallible function returns 0 or a count, or one of these negative codes; the
+ * class says what may be done about it. KVT_ERROR_TABLE is the only place where names, values,
+ * classes and texts are written down. */
 #ifndef KVTIER_ERROR_H
 #define KVTIER_ERROR_H
 
 #include <kvtier/export.h>
 
 /*
- * A class decides what happens next: the retry logic, the circuit breaker and the exit status of the command-line tool
- * look at the class alone.
+ * A class decides what happens next: the retry logic, the circuit breaker and the exit status of
+ * the command-line tool look at the class alone.
  *
  * X(name, exit status, text)
  */
@@ -77,9 +78,11 @@ enum kvt_error {
 
 KVT_BEGIN_DECLS
 
-/* All of these take any int, return static memory or a value, never block and may be called from any thread. */
+/* All of these take any int, return static memory or a value, never block and may be called from
+ * any thread. */
 
-/* "KVT_EINVAL" for KVT_EINVAL, "KVT_OK" for 0 and every positive value, "KVT_E?" for a code that does not exist. */
+/* "KVT_EINVAL" for KVT_EINVAL, "KVT_OK" for 0 and every positive value, "KVT_E?" for a code that
+ * does not exist. */
 KVT_API const char *kvt_error_name(int error);
 /* The text of the table, "success" for 0 and every positive value. */
 KVT_API const char *kvt_error_text(int error);
@@ -91,9 +94,10 @@ KVT_API const char *kvt_error_class_name(enum kvt_error_class error_class);
 KVT_API int kvt_error_exit_status(int error);
 
 /*
- * One line about the last failure of a kvt_* call on this thread, for example "kvt_worker_submit_load: key 3: 65 hash
- * bytes, expected 1 to 64". Never NULL; "" when no call on this thread has failed yet. Valid until the next kvt_* call on
- * this thread. It never holds a secret.
+ * One line about the last failure of a kvt_* call on this thread, for example
+ * "kvt_worker_submit_load: key 3: 65 hash bytes, expected 1 to 64". Never NULL; "" when no call on
+ * this thread has failed yet. Valid until the next kvt_* call on this thread. It never holds a
+ * secret.
  */
 KVT_API const char *kvt_error_detail(void);
 

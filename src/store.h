@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An open store: backend, limits, namespace and what is remembered about it. Fixed after open
+ * unless a member says so. */
+#ifndef KVT_SRC_STORE_H
+#define KVT_SRC_STORE_H
+
+#include <stdatomic.h>
+
+#include "env.h"
+#include "name.h"
+
+/* A bounded set of keys whose load was proven corrupt or mismatching: their next store replaces
+ * unconditionally. */
+struct kvt__bad_keys {
+	pthread_mutex_t lock; /* leaf */
+	struct kvt__bad_key {
+		uint8_t hash[64];
+		uint32_t hash_bytes; /* 0: free */
+		uint32_t group;
+	} keys[256]; /* oldest overwritten */
+	uint32_t next;
+	atomic_uint count; /* read without the lock: 0 is the common case */
+};
+
+enum kvt__config_state {
+	KVT__CONFIG_UNKNOWN = 0,
+	KVT__CONFIG_BUSY,
+	KVT__CONFIG_OK,
+	KVT__CONFIG_BAD
+};
+
+struct kvt_store {
+	struct kvt__env env;
+	uint32_t fork_generation;
+	char *uri;
+	struct kvt_backend_ops ops; /* padded copy */
+	void *backend;
+	struct kvt_backend_limits limits;
+	struct kvt__namespace ns;
+	uint32_t mode; /* enum kvt_mode */
+	bool accept_raw;
+	double min_coverage; /* 0 to 1 */
+	char *hash_seed;     /* may be NULL */
+	char *config_name;   /* object name of config.json */
+	char *config_text;   /* what is written to it */
+	uint64_t max_bytes;  /* 0: no limit */
+	double high_watermark, low_watermark;
+	atomic_uint users; /* workers; close refuses while nonzero */
+	/* config.json: UNKNOWN until the first store has made or compared it. BAD: config_error and
+	 * config_detail, written before the state is. */
+	atomic_int config_state;
+	int config_error;
+	char config_detail[256];
+	struct kvt__bad_keys bad;
+	atomic_ullong stored_bytes;	      /* by this process, for the maintenance thread */
+	struct kvt__maintenance *maintenance; /* NULL without max_bytes */
+};
+
+/* The padded table of a registered or loadable backend for a scheme ("file"): 0, KVT_EINVAL,
+ * KVT_EMODULE. */
+int kvt__backend_find(struct kvt__env *env, const char *scheme, const char *module_dir,
+		      const char *module_path, struct kvt_backend_ops *ops);
+/* As above for devices. */
+int kvt__device_find(const char *name, struct kvt_device_ops *ops);
+
+/* Registers what is built in, once; called by everything that looks a table up. */
+void kvt__register_builtin(void);
+
+/* ---- Blocking calls: a session of their own on the calling thread ---- */
+struct kvt__sync {
+	struct kvt_store *store;
+	void *session;
+	void *private_data; /* io_private_bytes */
+	char detail[256];
+};
+int kvt__sync_open(struct kvt__sync *sync, struct kvt_store *store, bool listing);
+void kvt__sync_close(struct kvt__sync *sync);
+/* Runs one io to its end; fills deadline (timeout_ns from now), complete, private_data and the
+ * detail buffer. Returns io->result; on failure the thread's detail is the backend's. */
+int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
+
+/* ---- What lanes ask ---- */
+void kvt__bad_keys_add(struct kvt__bad_keys *bad, const void *hash, uint32_t hash_bytes,
+		       uint32_t group);
+/* Removes the key and says whether it was there. */
+bool kvt__bad_keys_take(struct kvt__bad_keys *bad, const void *hash, uint32_t hash_bytes,
+			uint32_t group);
+/* Tells the maintenance thread about bytes stored; never blocks. */
+void kvt__store_wrote(struct kvt_store *store, uint64_t bytes);
+
+#endif
