@@ -17,6 +17,9 @@ struct kvt_device {
 	atomic_uint users; /* workers */
 };
 
+/* The padded table of a registered device: 0 or KVT_EINVAL. */
+int kvt__device_find(const char *name, struct kvt_device_ops *ops);
+
 extern const struct kvt_device_ops kvt__host_device_ops; /* device_host.c */
 
 #endif

@@ -60,9 +60,6 @@ struct kvt_store {
  * KVT_EMODULE. */
 int kvt__backend_find(struct kvt__env *env, const char *scheme, const char *module_dir,
 		      const char *module_path, struct kvt_backend_ops *ops);
-/* As above for devices. */
-int kvt__device_find(const char *name, struct kvt_device_ops *ops);
-
 /* Registers what is built in, once; called by everything that looks a table up. */
 void kvt__register_builtin(void);
 
