@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the library stands on. KVT_PRIVATE_PKGS names the pkg-config modules that a static link needs
-# too; kvtier.pc and kvtierConfig.cmake repeat the list.
+# What the library stands on: pkg-config modules, each as a target PkgConfig::KVTIER_<NAME>. A static
+# link needs them too: kvtier.pc and kvtierConfig.cmake repeat the lists that are made here.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-set(KVT_PRIVATE_PKGS jansson libcrypto libisal)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.12)
-pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto>=1.1.1)
-pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal>=2.20)
-set(KVT_PRIVATE_LIBS PkgConfig::JANSSON PkgConfig::CRYPTO PkgConfig::ISAL)
+set(KVT_DEPENDENCIES "jansson>=2.12" "libcrypto>=1.1.1" "libisal>=2.20")
 if(KVT_URING)
-	pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing>=2.0)
-	list(APPEND KVT_PRIVATE_PKGS liburing)
-	list(APPEND KVT_PRIVATE_LIBS PkgConfig::URING)
+	list(APPEND KVT_DEPENDENCIES "liburing>=2.0")
 endif()
+
+set(KVT_PRIVATE_LIBS "")
+set(KVT_PC_REQUIRES_PRIVATE "")
+foreach(dependency ${KVT_DEPENDENCIES})
+	string(REGEX REPLACE "(.*)>=(.*)" "\\1" module ${dependency})
+	string(REGEX REPLACE "(.*)>=(.*)" "\\2" least ${dependency})
+	string(TOUPPER KVTIER_${module} prefix)
+	pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET ${dependency})
+	list(APPEND KVT_PRIVATE_LIBS PkgConfig::${prefix})
+	list(APPEND KVT_PC_REQUIRES_PRIVATE "${module} >= ${least}")
+endforeach()
+list(JOIN KVT_PC_REQUIRES_PRIVATE ", " KVT_PC_REQUIRES_PRIVATE)
 list(APPEND KVT_PRIVATE_LIBS Threads::Threads ${CMAKE_DL_LIBS})
