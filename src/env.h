@@ -45,6 +45,10 @@ void kvt__log(struct kvt__env *env, enum kvt_log_level level, const char *topic,
  * kvt__fail(KVT_EINVAL, "..."); */
 int kvt__fail(int error, const char *format, ...) KVT_PRINTF(2, 3);
 
+/* Makes a message one line: control characters become spaces, and a UTF-8 character that was cut
+ * off at the end is dropped. */
+void kvt__one_line(char *text);
+
 int64_t kvt__now_ns(void);
 
 /* Counts up in every forked child; objects remember the value they were made under. */
