@@ -17,8 +17,10 @@ struct kvt__staging_wait {
 	/* set by the caller */
 	uint64_t bytes; /* at most the buffer size */
 	bool for_store; /* stores leave a quarter of the buffers alone */
-	void (*granted)(struct kvt__staging_wait *wait); /* on the releasing thread, no lock held;
-							    must not call back in */
+	/* Called once when kvt__staging_acquire said false and no cancel said true: on the thread
+	 * that releases or cancels, no lock held; must not call back in. The wait must live until
+	 * it has been called. */
+	void (*granted)(struct kvt__staging_wait *wait);
 	/* set by staging: valid once granted; memory is aligned to 4,096 */
 	void *memory;
 	uint64_t memory_bytes;
@@ -27,6 +29,7 @@ struct kvt__staging_wait {
 	uint32_t buffer;
 	uint8_t order;
 	uint8_t state;
+	uint64_t arrival;
 };
 
 /* Allocates staging_bytes from the device at once. KVT_EINVAL when not even one buffer fits (both
@@ -41,8 +44,8 @@ uint64_t kvt__staging_buffer_bytes(const struct kvt__staging *staging);
 /* True: granted at once. False: waits, and granted will be called, in order of arrival (a store
  * that the quarter rule holds back is passed by loads). */
 bool kvt__staging_acquire(struct kvt__staging *staging, struct kvt__staging_wait *wait);
-/* Gives up waiting. True: it will not be granted. False: it has been, or granted is being called;
- * the caller holds it. */
+/* Gives up waiting. True: it will not be granted. False: the caller holds it: granted has been
+ * called, or is about to be. */
 bool kvt__staging_cancel(struct kvt__staging *staging, struct kvt__staging_wait *wait);
 void kvt__staging_release(struct kvt__staging *staging, struct kvt__staging_wait *wait);
 
