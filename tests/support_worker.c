@@ -61,8 +61,8 @@ void test_bed_close_worker(struct test_bed *bed)
 	assert_int_equal(stats.requests_in_flight, 0);
 	assert_int_equal(stats.active_chunks, 0);
 	assert_true(stats.staging_peak_bytes <= stats.staging_bytes);
-	for (int class = 0; class < 4; class ++)
-		assert_int_equal(stats.queued_chunks[class], 0);
+	for (int c = 0; c < 4; c++)
+		assert_int_equal(stats.queued_chunks[c], 0);
 	assert_int_equal(stats.jobs_submitted, stats.jobs_completed);
 	assert_ok(kvt_worker_destroy(bed->worker, TEST_LIMIT_MS));
 	bed->worker = NULL;
