@@ -28,7 +28,7 @@ install(EXPORT kvtierStaticTargets NAMESPACE kvtier:: DESTINATION ${package_dir}
 
 if(TARGET kvtier_tool)
 	install(TARGETS kvtier_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
-	file(GLOB completion CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/*.bash)
+	file(GLOB completion CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/completion/*)
 	if(completion)
 		install(FILES ${completion}
 			DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

@@ -33,6 +33,10 @@ function(kvt_label_test name)
 		math(EXPR limit "${limit} * 12")
 	endif()
 	set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${limit} SKIP_RETURN_CODE 77)
+	# What measures, crashes or builds gets the machine to itself.
+	if(NOT label MATCHES "unit|contract")
+		set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+	endif()
 endfunction()
 
 function(kvt_test_program target)
@@ -111,6 +115,20 @@ if(KVT_TESTS)
 		kvt_label_test(${short})
 		set_tests_properties(${short} PROPERTIES ENVIRONMENT "${test_environment}")
 	endforeach()
+
+	# The examples as they are built in this tree, in memory and on files.
+	if(KVT_EXAMPLES)
+		get_property(example_targets DIRECTORY ${PROJECT_SOURCE_DIR}/examples
+			     PROPERTY BUILDSYSTEM_TARGETS)
+		foreach(target ${example_targets})
+			string(REGEX REPLACE "^example_" "" short ${target})
+			add_test(NAME example.${short} COMMAND ${target} mem:)
+			add_test(NAME example.${short}.file
+				 COMMAND sh ${test_dir}/build/with_store $<TARGET_FILE:${target}>)
+			kvt_label_test(example.${short})
+			kvt_label_test(example.${short}.file)
+		endforeach()
+	endif()
 
 	# The checks of the build look at a plain build only: a sanitizer's runtime would have to be
 	# linked into everything that they build against the installed tree.
