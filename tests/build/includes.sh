@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Dependencies point one way. A backend stands on the headers for backends, a device on those for
-# devices, both besides on their own folder; the core never looks into a backend or a device; tool,
-# bench programs and examples use the library as anybody would.
+# devices, both besides on their own folder; the core never looks into a backend or a device; the
+# tool and the examples use the library as anybody would.
 . "$(dirname "$0")/common.sh"
 cd "$KVT_SOURCE_DIR"
 
@@ -37,11 +37,9 @@ for file in backends/*/*.[ch]; do
 	count=$((count + 1))
 done
 [ "$count" -gt 0 ] || fail "found no backend"
-for file in devices/*/*.[ch] src/device_*.c; do
+for file in devices/*/*.[ch]; do
 	[ -e "$file" ] || continue
-	case $file in
-	devices/*) check "$file" 'device|error|export' ;;
-	esac
+	check "$file" 'device|error|export'
 done
 for file in src/*.[ch]; do
 	check "$file" '[a-z]+'
@@ -49,7 +47,7 @@ for file in src/*.[ch]; do
 		fail "$file: includes a backend or a device"
 	fi
 done
-for file in examples/*.c; do
+for file in examples/*.c tools/*.[ch]; do
 	[ -e "$file" ] || continue
 	check "$file" 'kvtier|backend|device|error|version'
 done

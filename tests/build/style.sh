@@ -20,6 +20,8 @@ find cmake scripts tests .githooks .ci -type f ! -name '*.[ch]' ! -path 'tests/d
 while read -r file; do
 	head -n 1 "$file" | grep -qF '/* SPDX-License-Identifier: Apache-2.0 */' ||
 		fail "$file: the first line is no licence line"
+	# A public header is as long as what it promises.
+	case $file in include/*) continue ;; esac
 	lines=$(wc -l <"$file")
 	if [ "$lines" -gt 600 ] && ! sed -n 1,30p "$file" | grep -qi 'one file'; then
 		fail "$file: $lines lines; past 600 split it, or say at the top why it is one file"
@@ -39,7 +41,7 @@ report "the library never exits, aborts or prints" \
 	'\b(exit|_exit|abort|printf|puts|perror|fprintf)\(' $(grep -E '^(src|backends)/' "$scratch/c")
 # This line names the words that it looks for.
 # shellcheck disable=SC2046
-report "unfinished" "$(printf 'TO%s|FIX%s|X%s' DO ME XX)" \
+report "unfinished" "$(printf '\\b(TO%s|FIX%s|X%s)\\b' DO ME XX)" \
 	$(cat "$scratch/c") $(cat "$scratch/scripts")
 # shellcheck disable=SC2046
 report "a test waits for events, it does not sleep" '\b(sleep|usleep|nanosleep|clock_nanosleep)\(' \
