@@ -92,7 +92,8 @@ struct kvt_backend_config {
 	const struct kvt_option_value *options; /* known names only, at most once each */
 	size_t option_count;
 	/* Wrappers ("fault+file:///srv/kv") only, else NULL: the table of the wrapped backend,
-	 * already checked, and its configuration, which it shares the life of. */
+	 * already checked, which lives as long as the process, and its configuration, lent like
+	 * this one. */
 	const struct kvt_backend_ops *inner;
 	const struct kvt_backend_config *inner_config;
 };
@@ -285,7 +286,8 @@ struct kvt_backend_ops {
 	uint32_t abi;	  /* KVT_BACKEND_ABI */
 	uint32_t wraps;	  /* nonzero: wraps another backend; its scheme is written <name>+<inner
 			     scheme>: */
-	const char *name; /* required; also the URI's scheme: [a-z0-9]+ */
+	const char *name; /* required; also the URI's scheme: [a-z0-9]+, or such parts joined by '+'
+			   * ("s3+libs3") */
 	const struct kvt_option_spec *option_specs; /* ended by a NULL name; NULL: no options */
 	size_t io_private_bytes;
 	/*
@@ -335,8 +337,9 @@ struct kvt_backend_ops {
 typedef const struct kvt_backend_ops *(*kvt_backend_entry_fn)(const struct kvt_host *host);
 #define KVT_BACKEND_ENTRY "kvt_backend_entry"
 
-/* Registers a backend of the calling program. The table is copied. KVT_EINVAL names what is missing
- * or wrong in it, KVT_EEXIST when the name is taken. Any thread. */
+/* Registers a backend of the calling program. The table and its name are copied, its option list must
+ * live as long as the process. KVT_EINVAL names what is missing or wrong in it, KVT_EEXIST when the
+ * name is taken. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_backend_register(const struct kvt_backend_ops *ops);
 
 KVT_END_DECLS

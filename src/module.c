@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loads backends from shared objects. A module runs with all rights of the process, so only files
+ * are taken that nobody but root and the caller could have put there. What has been loaded is never
+ * unloaded: its table and its code live as long as the process.
+ */
+#include "registry.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef KVT_MODULE_DIR
+#define KVT_MODULE_DIR "/usr/local/lib/kvtier"
+#endif
+
+/* The services that a module gets at load; unlike a store's they live as long as the process. */
+static struct kvt__env module_env;
+
+static void module_env_init(void)
+{
+	(void)kvt__env_init(&module_env, NULL);
+}
+
+static int check_owner(const char *scheme, const char *path, bool folder)
+{
+	const char *kind = folder ? "folder" : "file";
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s %s: %s", scheme, kind, path,
+				 strerror(errno));
+	if (folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s: not a regular file", scheme,
+				 path);
+	if (st.st_uid != 0 && st.st_uid != geteuid())
+		return kvt__fail(KVT_EMODULE,
+				 "module for \"%s\": %s %s: belongs to user %u, expected root or "
+				 "user %u",
+				 scheme, kind, path, (unsigned)st.st_uid, (unsigned)geteuid());
+	if (st.st_mode & (S_IWGRP | S_IWOTH))
+		return kvt__fail(KVT_EMODULE,
+				 "module for \"%s\": %s %s: mode %04o lets others write to it, "
+				 "expected none of 0022",
+				 scheme, kind, path, (unsigned)(st.st_mode & 07777));
+	return 0;
+}
+
+/* The folder of an absolute path, cut out in place of its last component. */
+static int check_folder_of(const char *scheme, const char *path)
+{
+	char folder[PATH_MAX];
+	char *slash;
+
+	if ((size_t)snprintf(folder, sizeof(folder), "%s", path) >= sizeof(folder))
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %.64s...: %s", scheme, path,
+				 strerror(ENAMETOOLONG));
+	slash = strrchr(folder, '/');
+	slash[slash == folder] = '\0';
+	return check_owner(scheme, folder, true);
+}
+
+/* Both ends of a link count: where it stands and where it leads. */
+static int check_path(const char *scheme, const char *path, char *resolved)
+{
+	int error;
+
+	if (realpath(path, resolved) == NULL)
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s: %s", scheme, path,
+				 strerror(errno));
+	error = check_owner(scheme, resolved, false);
+	if (error == 0)
+		error = check_folder_of(scheme, resolved);
+	if (error == 0)
+		error = check_folder_of(scheme, path);
+	return error;
+}
+
+static int take_table(const char *scheme, const char *path, void *handle,
+		      struct kvt_backend_ops *padded)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	char what[PATH_MAX + KVT__SCHEME_BYTES + 32];
+	const struct kvt_backend_ops *table;
+	kvt_backend_entry_fn entry;
+	void *symbol = dlsym(handle, KVT_BACKEND_ENTRY);
+
+	if (symbol == NULL)
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s: has no symbol %s", scheme,
+				 path, KVT_BACKEND_ENTRY);
+	memcpy(&entry, &symbol, sizeof(entry));
+	(void)pthread_once(&once, module_env_init);
+	table = entry(&module_env.host);
+	if (table == NULL)
+		return kvt__fail(KVT_EMODULE,
+				 "module for \"%s\": %s: cannot work with backend ABI %d", scheme,
+				 path, KVT_BACKEND_ABI);
+	(void)snprintf(what, sizeof(what), "module for \"%s\": %s", scheme, path);
+	if (kvt__backend_check(table, what, padded) != 0)
+		return KVT_EMODULE;
+	if (strcmp(padded->name, scheme) != 0)
+		return kvt__fail(KVT_EMODULE,
+				 "module for \"%s\": %s: brings the backend \"%s\" instead", scheme,
+				 path, padded->name);
+	return 0;
+}
+
+int kvt__module_load(const char *scheme, const char *path)
+{
+	struct kvt_backend_ops padded;
+	char resolved[PATH_MAX];
+	void *handle;
+	int error;
+
+	if (path[0] != '/')
+		return kvt__fail(KVT_EINVAL, "module for \"%s\": \"%s\", expected an absolute path",
+				 scheme, path);
+	error = check_path(scheme, path, resolved);
+	if (error != 0)
+		return error;
+	handle = dlopen(resolved, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (handle == NULL)
+		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s", scheme, dlerror());
+	error = take_table(scheme, resolved, handle, &padded);
+	if (error == 0)
+		error = kvt__backend_add(&padded, resolved);
+	return error == KVT_EEXIST ? KVT_EMODULE : error;
+}
+
+char *kvt__module_path(const struct kvt__env *env, const char *scheme, const char *module_dir)
+{
+	const char *folder = module_dir != NULL ? module_dir : KVT_MODULE_DIR;
+	size_t bytes = strlen(folder) + strlen(scheme) + sizeof("/kvtier-backend-.so");
+	char *path = kvt__alloc(env, bytes);
+
+	if (path != NULL)
+		(void)snprintf(path, bytes, "%s/kvtier-backend-%s.so", folder, scheme);
+	return path;
+}
