@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands about a store as a whole: probe and gc. */
+#include "cli.h"
+
+#include <string.h>
+
+/* Stands in where a namespace is needed to open a store and the command is not about one. */
+#define NO_NAMESPACE "kvtier-tool"
+
+/* ---- probe ---- */
+
+struct probing {
+	bool json;
+};
+
+static void finding_print(bool json, const char *name, const char *value, int error)
+{
+	if (json)
+		cli_json_print(stdout, json_pack("{s:s, s:o, s:s?}", "probe", name, "value",
+						 cli_json_text(value), "error",
+						 error != 0 ? kvt_error_name(error) : NULL));
+	else if (error != 0)
+		printf("%-24s FAILED: %s (%s)\n", name, value, kvt_error_name(error));
+	else
+		printf("%-24s %s\n", name, value);
+}
+
+static void probing_entry(void *context, const char *name, const char *value, int error)
+{
+	const struct probing *probing = context;
+
+	finding_print(probing->json, name, value != NULL ? value : "", error);
+}
+
+static void number_print(bool json, const char *name, uint64_t value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	finding_print(json, name, text, 0);
+}
+
+static int limits_print(bool json, const struct kvt_store *store)
+{
+	static const struct {
+		uint32_t capability;
+		const char *name;
+	} capabilities[] = {
+		/* enum kvt_capability of backend.h */
+		{1 << 0, "conditional create"},
+		{1 << 1, "conditional put"},
+		{1 << 2, "conditional get"},
+		{1 << 3, "conditional remove"},
+		{1 << 4, "holes"},
+		{1 << 5, "raw files"},
+		{1 << 6, "access times"},
+	};
+	struct kvt_store_info info = KVT_INIT(info);
+	int status = kvt_store_get_info(store, &info);
+
+	if (status < 0)
+		return cli_library_error(status);
+	finding_print(json, "store", info.uri, 0);
+	finding_print(json, "backend", info.backend, 0);
+	finding_print(json, "backend detail", info.backend_detail, 0);
+	number_print(json, "smallest part", info.min_part_bytes);
+	number_print(json, "largest part", info.max_part_bytes);
+	number_print(json, "largest object", info.max_object_bytes);
+	number_print(json, "most parts", info.max_parts);
+	number_print(json, "most iovec entries", info.max_iov);
+	number_print(json, "memory alignment", info.memory_alignment);
+	for (size_t i = 0; i < sizeof(capabilities) / sizeof(capabilities[0]); i++)
+		finding_print(json, capabilities[i].name,
+			      (info.capabilities & capabilities[i].capability) != 0 ? "yes" : "no",
+			      0);
+	return 0;
+}
+
+int cmd_probe(int argc, char **argv)
+{
+	struct cli_common common = {0};
+	struct kvt_store *store = NULL;
+	struct probing probing;
+	int operands, status;
+
+	status = cli_parse(argc, argv, NULL, &common, 0, 0, &operands);
+	if (status < 0 || common.help)
+		goto out;
+	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
+	if (status < 0)
+		goto out;
+	probing.json = common.json;
+	status = limits_print(common.json, store);
+	if (status < 0)
+		goto out;
+	status = kvt_store_probe(store, probing_entry, &probing);
+	if (status < 0)
+		cli_library_error(status);
+	finding_print(common.json, "self test", status < 0 ? kvt_error_text(status) : "passed",
+		      status);
+out:
+	kvt_store_close(store);
+	cli_common_fini(&common);
+	return cli_output_end(kvt_error_exit_status(status));
+}
+
+/* ---- gc ---- */
+
+static int older_than_set(void *target, const char *value)
+{
+	if (!cli_duration_parse(value, target) || *(uint64_t *)target == 0)
+		return cli_error("--older-than: '%s', expected a time of at least 1s such as 90s, "
+				 "15m, 12h or 7d",
+				 value);
+	return 0;
+}
+
+static void gc_print(bool json, const struct kvt_gc_summary *summary, bool dry_run)
+{
+	char found[32], removed[32];
+
+	if (json) {
+		cli_json_print(stdout,
+			       json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "objects",
+					 cli_json_u64(summary->objects), "bytes",
+					 cli_json_u64(summary->bytes), "removed_objects",
+					 cli_json_u64(summary->removed_objects), "removed_bytes",
+					 cli_json_u64(summary->removed_bytes), "removed_leftovers",
+					 cli_json_u64(summary->removed_leftovers), "dry_run",
+					 dry_run ? 1 : 0));
+		return;
+	}
+	printf("%llu object%s, %s; %s %llu (%s) and %llu leftover%s\n",
+	       (unsigned long long)summary->objects, summary->objects == 1 ? "" : "s",
+	       cli_bytes_text(summary->bytes, found, sizeof(found)),
+	       dry_run ? "would remove" : "removed", (unsigned long long)summary->removed_objects,
+	       cli_bytes_text(summary->removed_bytes, removed, sizeof(removed)),
+	       (unsigned long long)summary->removed_leftovers,
+	       summary->removed_leftovers == 1 ? "" : "s");
+}
+
+int cmd_gc(int argc, char **argv)
+{
+	struct kvt_gc_options options = KVT_INIT(options);
+	bool dry_run = false;
+	const struct cli_option table[] = {
+		{"--max-bytes", CLI_BYTES, "N",
+		 "remove the least recently used until at most N bytes are left",
+		 &options.max_bytes, 1, 9007199254740992.0, NULL},
+		{"--older-than", CLI_CALL, "T", "remove what was not used for T: 90s, 15m, 12h, 7d",
+		 &options.older_than_ns, 0, 0, older_than_set},
+		{"--dry-run", CLI_FLAG, NULL, "count, remove nothing", &dry_run, 0, 0, NULL},
+		{NULL, CLI_FLAG, NULL, NULL, NULL, 0, 0, NULL},
+	};
+	struct kvt_gc_summary summary = KVT_INIT(summary);
+	struct cli_common common = {0};
+	struct kvt_store *store = NULL;
+	int operands, status;
+
+	status = cli_parse(argc, argv, table, &common, 0, 0, &operands);
+	if (status < 0 || common.help)
+		goto out;
+	options.dry_run = dry_run;
+	options.whole_root = common.namespace_name == NULL && common.fields_path == NULL;
+	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
+	if (status < 0)
+		goto out;
+	status = kvt_store_gc(store, &options, &summary);
+	if (status < 0)
+		cli_library_error(status);
+	else
+		gc_print(common.json, &summary, dry_run);
+out:
+	kvt_store_close(store);
+	cli_common_fini(&common);
+	return cli_output_end(kvt_error_exit_status(status));
+}
