@@ -75,6 +75,19 @@ void kvt__sync_close(struct kvt__sync *sync);
 /* Runs one io to its end; fills deadline (timeout_ns from now), complete, private_data and the
  * detail buffer. Returns io->result; on failure the thread's detail is the backend's. */
 int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
+/* The time that one request of `bytes` bytes may take: 30 s and 1 s per MiB. */
+static inline int64_t kvt__sync_timeout_ns(uint64_t bytes)
+{
+	return INT64_C(30000000000) + (int64_t)(bytes >> 20) * 1000000000;
+}
+/* What every call on a store checks first: KVT_EINVAL for NULL, KVT_EFORK in a forked child. `call`
+ * is the name of the public function. */
+int kvt__store_check(const struct kvt_store *store, const char *call);
+/* 0, or KVT_EINVAL for a key that is NULL or has not 1 to 64 hash bytes. */
+int kvt__store_key_check(const struct kvt_key *key, const char *call);
+/* Reads config.json, when there is one, and compares it: 0 with config_state set; KVT_ENAMESPACE,
+ * KVT_ECONFIG, or why it could not be read. One that may not be read is a warning. */
+int kvt__store_compare_config(struct kvt_store *store);
 
 /* ---- What lanes ask ---- */
 void kvt__bad_keys_add(struct kvt__bad_keys *bad, const void *hash, uint32_t hash_bytes,
@@ -84,5 +97,9 @@ bool kvt__bad_keys_take(struct kvt__bad_keys *bad, const void *hash, uint32_t ha
 			uint32_t group);
 /* Tells the maintenance thread about bytes stored; never blocks. */
 void kvt__store_wrote(struct kvt_store *store, uint64_t bytes);
+
+/* Copies our struct to a caller's that begins with a struct_size, which stays, as far as it has
+ * room. KVT_EINVAL naming `what` when that is less than `least`. */
+int kvt__copy_out(void *to, const void *from, size_t bytes, size_t least, const char *what);
 
 #endif
