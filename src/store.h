@@ -75,6 +75,13 @@ void kvt__sync_close(struct kvt__sync *sync);
 /* Runs one io to its end; fills deadline (timeout_ns from now), complete, private_data and the
  * detail buffer. Returns io->result; on failure the thread's detail is the backend's. */
 int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
+/* The same for requests that may be repeated (get, head, list, remove): transient failures are
+ * tried again a few times. */
+int kvt__sync_retry(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
+/* Removes an object: KVT_ENOENT when there is none; with a `version` that is known, KVT_EPRECOND
+ * when it is another one by now. */
+int kvt__sync_remove(struct kvt__sync *sync, const char *name, const struct kvt_version *version);
+bool kvt__version_equal(const struct kvt_version *a, const struct kvt_version *b);
 /* The time that one request of `bytes` bytes may take: 30 s and 1 s per MiB. */
 static inline int64_t kvt__sync_timeout_ns(uint64_t bytes)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocking calls of a store: each has a session of its own on the calling thread and one request in
  * flight on it. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "store.h"
 
@@ -12,6 +14,9 @@ static const char *const op_names[] = {
 	[KVT_IO_HEAD] = "head",	    [KVT_IO_REMOVE] = "remove", [KVT_IO_LIST] = "list",
 	[KVT_IO_TOUCH] = "touch",   [KVT_IO_SWEEP] = "sweep",
 };
+
+#define TRIES	       4
+#define FIRST_PAUSE_MS 50
 
 static void finished(struct kvt_io *io)
 {
@@ -100,4 +105,60 @@ int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns)
 		return kvt__fail(result, "%s", sync->detail);
 	return kvt__fail(result, "%s %s: %s", op_names[io->op], io->name != NULL ? io->name : "",
 			 kvt_error_text(result));
+}
+
+/* A request that has had its time is not given it again. */
+static bool is_worth_another(int result)
+{
+	enum kvt_error_class c = kvt_error_class(result);
+
+	return (c == KVT_CLASS_TRANSIENT || c == KVT_CLASS_THROTTLED) && result != KVT_ETIMEDOUT;
+}
+
+static void pause_ms(unsigned ms)
+{
+	struct timespec left = {.tv_nsec = (long)ms * 1000000};
+
+	while (nanosleep(&left, &left) != 0 && errno == EINTR)
+		;
+}
+
+int kvt__sync_retry(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns)
+{
+	int result = kvt__sync_io(sync, io, timeout_ns);
+
+	for (unsigned i = 1; i < TRIES && is_worth_another(result); i++) {
+		pause_ms(FIRST_PAUSE_MS << i);
+		result = kvt__sync_io(sync, io, timeout_ns);
+		if (io->op == KVT_IO_REMOVE && result == KVT_ENOENT)
+			result = 0; /* the failed try had done it */
+	}
+	return result;
+}
+
+int kvt__sync_remove(struct kvt__sync *sync, const char *name, const struct kvt_version *version)
+{
+	struct kvt_io io = {.op = KVT_IO_REMOVE, .name = name};
+	bool known = version != NULL && version->bytes > 0;
+
+	if (known && (sync->store->limits.capabilities & KVT_CAP_IF_VERSION_REMOVE)) {
+		io.flags = KVT_IO_IF_VERSION;
+		io.if_version = version;
+	} else if (known) {
+		struct kvt_io head = {.op = KVT_IO_HEAD, .name = name};
+		int error = kvt__sync_retry(sync, &head, kvt__sync_timeout_ns(0));
+
+		if (error != 0)
+			return error;
+		if (!kvt__version_equal(&head.info.version, version))
+			return kvt__fail(KVT_EPRECOND, "remove %s: it is another version by now",
+					 name);
+	}
+	return kvt__sync_retry(sync, &io, kvt__sync_timeout_ns(0));
+}
+
+bool kvt__version_equal(const struct kvt_version *a, const struct kvt_version *b)
+{
+	return a->bytes == b->bytes && a->bytes <= sizeof(a->value) &&
+	       memcmp(a->value, b->value, a->bytes) == 0;
 }
