@@ -9,7 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-#define DEADLINE_NS INT64_C(60000000000)
+#define DEADLINE_NS  INT64_C(60000000000)
+#define CANARY	     0x5a
+#define CANARY_BYTES 16u
 
 static _Thread_local char failure[256];
 
@@ -151,6 +153,21 @@ void testhost_forget(void)
 	failure[0] = 0;
 }
 
+const char *testhost_code(int code)
+{
+	switch (code) {
+	case KVT_OK:
+		return "KVT_OK";
+#define KVT_X(name, value, class_name, text)                                                       \
+	case KVT_##name:                                                                           \
+		return "KVT_" #name;
+		KVT_ERROR_TABLE(KVT_X)
+#undef KVT_X
+	default:
+		return "?";
+	}
+}
+
 void testhost_pad(struct kvt_backend_ops *to, const struct kvt_backend_ops *from)
 {
 	memset(to, 0, sizeof(*to));
@@ -228,13 +245,14 @@ static void testio_complete(struct kvt_io *io)
 int testio_prepare(struct testio *t, struct testsession *ts)
 {
 	size_t bytes = ts->tb->ops.io_private_bytes;
+	void *memory;
 
 	t->ts = ts;
 	t->private_data = NULL;
-	if (bytes && posix_memalign(&t->private_data, 16, bytes))
+	if (posix_memalign(&memory, 16, bytes + CANARY_BYTES))
 		return KVT_ENOMEM;
-	if (bytes)
-		memset(t->private_data, 0x5a, bytes);
+	t->private_data = memory;
+	memset(memory, CANARY, bytes + CANARY_BYTES);
 	t->io.private_data = t->private_data;
 	t->io.detail_buffer = t->detail;
 	t->io.detail_bytes = sizeof(t->detail);
@@ -281,6 +299,16 @@ int testio_wait(struct testio *t)
 		if (!ops->poll || ops->poll(t->ts->session, INT64_MAX) < 0)
 			return KVT_EINTERNAL;
 	return t->io.result;
+}
+
+int testio_private_intact(const struct testio *t)
+{
+	const unsigned char *canary = t->private_data + t->ts->tb->ops.io_private_bytes;
+
+	for (size_t i = 0; i < CANARY_BYTES; i++)
+		if (canary[i] != CANARY)
+			return 0;
+	return 1;
 }
 
 void testio_release(struct testio *t)

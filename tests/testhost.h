@@ -28,6 +28,9 @@ const char *testhost_failure(void);
 /* Forgets it. */
 void testhost_forget(void);
 
+/* "KVT_EINVAL" for a code of the table, "KVT_OK" for 0, "?" for all else. */
+const char *testhost_code(int code);
+
 /* A table with missing members zeroed, as the core pads it. */
 void testhost_pad(struct kvt_backend_ops *to, const struct kvt_backend_ops *from);
 
@@ -71,8 +74,9 @@ struct testio {
 	int completions; /* calls of complete */
 	int done;	 /* finished, either way */
 	int in_submit;
-	int late; /* complete was called inside submit: a fault of the backend */
-	void *private_data;
+	int late;		     /* complete was called inside submit: a fault of the backend */
+	unsigned char *private_data; /* with a canary behind it */
+	void *user;		     /* the caller's own */
 };
 /* Fills private data, detail, complete and, where zero, a deadline 60 s ahead. */
 int testio_prepare(struct testio *t, struct testsession *ts);
@@ -81,6 +85,8 @@ int testio_prepare(struct testio *t, struct testsession *ts);
 int testio_submit(struct testio *t);
 /* Polls until it is finished; its result. */
 int testio_wait(struct testio *t);
+/* Whether nothing was written behind the private data. */
+int testio_private_intact(const struct testio *t);
 /* Frees what prepare made. */
 void testio_release(struct testio *t);
 /* Prepare, submit, wait, release: the result of one io. */
