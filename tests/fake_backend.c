@@ -136,6 +136,7 @@ struct fake_object *fake__insert_locked(struct fake_store *store, const char *na
 	object->bytes = bytes;
 	object->version = ++store->last_version;
 	object->age_ns = 0;
+	object->access_age_ns = 0;
 	return object;
 }
 
@@ -210,12 +211,15 @@ void fake_object_flip(struct fake_store *store, const char *name, uint64_t byte)
 	pthread_mutex_unlock(&store->lock);
 }
 
-void fake_object_set_age(struct fake_store *store, const char *name, int64_t age_ns)
+void fake_object_set_age(struct fake_store *store, const char *name, int64_t age_ns,
+			 int64_t access_age_ns)
 {
 	pthread_mutex_lock(&store->lock);
 	struct fake_object *object = fake__object_locked(store, name);
-	if (object)
+	if (object) {
 		object->age_ns = age_ns;
+		object->access_age_ns = access_age_ns;
+	}
 	pthread_mutex_unlock(&store->lock);
 }
 

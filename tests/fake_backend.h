@@ -52,7 +52,9 @@ bool fake_object_exists(struct fake_store *store, const char *name);
 bool fake_object_remove(struct fake_store *store, const char *name);
 /* Flips one bit. */
 void fake_object_flip(struct fake_store *store, const char *name, uint64_t byte);
-void fake_object_set_age(struct fake_store *store, const char *name, int64_t age_ns);
+/* Since it was written, and since it was last used; new objects have 0 and 0. */
+void fake_object_set_age(struct fake_store *store, const char *name, int64_t age_ns,
+			 int64_t access_age_ns);
 size_t fake_object_count(struct fake_store *store);
 unsigned fake_object_touches(struct fake_store *store, const char *name);
 

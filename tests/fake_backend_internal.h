@@ -16,7 +16,7 @@ struct fake_object {
 	uint8_t *data;
 	size_t bytes;
 	uint64_t version;
-	int64_t age_ns;
+	int64_t age_ns, access_age_ns;
 	unsigned touches;
 };
 

@@ -80,7 +80,7 @@ static void fill_info(struct kvt_object_info *info, const struct fake_object *ob
 	info->version.bytes = 8;
 	memcpy(info->version.value, &object->version, 8);
 	info->age_ns = object->age_ns;
-	info->access_age_ns = -1;
+	info->access_age_ns = object->access_age_ns;
 }
 
 static void unknown_info(struct kvt_object_info *info)
@@ -284,7 +284,7 @@ static int do_simple(struct fake_store *store, struct kvt_io *io)
 		if (io->op == KVT_IO_HEAD)
 			fill_info(&io->info, object);
 		else if (io->op == KVT_IO_TOUCH)
-			object->touches++;
+			object->touches++, object->access_age_ns = 0;
 		else if ((io->flags & KVT_IO_IF_VERSION) && !version_is(io, object))
 			result = KVT_EPRECOND;
 		else
