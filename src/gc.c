@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Freeing capacity. A first listing adds up the bytes by how long they have not been used, in
+ * buckets of a thousandth of that time; a second one removes what is in older buckets than the one
+ * where the limit lies, and of that bucket the oldest.
+ */
+#include "gc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "list.h"
+
+#define MANTISSA_BITS	 10
+#define BUCKETS		 ((65u - MANTISSA_BITS) << MANTISSA_BITS)
+#define CANDIDATES	 8192u
+#define SWEEP_AGE_S	 86400u
+#define SWEEP_TIMEOUT_NS INT64_C(600000000000)
+
+/* An object of the bucket where the limit lies. */
+struct candidate {
+	int64_t used_ns; /* when it was used last */
+	uint64_t bytes;
+	struct kvt_version version;
+	char name[KVT_NAME_BYTES];
+};
+
+struct gc {
+	struct kvt_store *store;
+	const struct kvt__gc_order *order;
+	struct kvt_gc_summary *summary;
+	struct kvt__sync sync;
+	int64_t begun_ns;
+	uint64_t left_bytes; /* what is there, after what was removed */
+	uint64_t *buckets;   /* bytes by age */
+	uint32_t limit;	     /* second listing: older buckets go */
+	struct candidate *candidates;
+	size_t candidate_count;
+};
+
+/* The bucket of an age: exact below 2^MANTISSA_BITS, then that many for each power of two. */
+static uint32_t bucket_of(uint64_t age_ns)
+{
+	unsigned exponent;
+
+	if (age_ns < 1u << MANTISSA_BITS)
+		return (uint32_t)age_ns;
+	exponent = 63u - (unsigned)__builtin_clzll(age_ns) - MANTISSA_BITS;
+	return ((exponent + 1) << MANTISSA_BITS) +
+	       (uint32_t)((age_ns >> exponent) & ((1u << MANTISSA_BITS) - 1));
+}
+
+/* How long ago it was used: by access time where that is kept, else since it was written. What
+ * cannot be told counts as just used. */
+static int64_t unused_ns(const struct kvt_object_info *info)
+{
+	if (info->access_age_ns < 0)
+		return info->age_ns < 0 ? 0 : info->age_ns;
+	if (info->age_ns >= 0 && info->age_ns < info->access_age_ns)
+		return info->age_ns;
+	return info->access_age_ns;
+}
+
+static bool is_in_scope(const struct gc *gc, const char *name)
+{
+	const char *base = gc->store->ns.base_name;
+	size_t base_bytes = strlen(base);
+
+	if (!kvt__object_name_any(name))
+		return false;
+	if (gc->order->whole_root)
+		return true;
+	if (strncmp(name, base, base_bytes) != 0 || strncmp(name + base_bytes, "_r", 2) != 0)
+		return false;
+	name += base_bytes + 2;
+	name += strspn(name, "0123456789");
+	return *name == '/';
+}
+
+static bool is_stopped(const struct gc *gc)
+{
+	return gc->order->stop != NULL && atomic_load(gc->order->stop);
+}
+
+/* Removes one object or counts as if: failures to remove one are told and do not stop the rest. */
+static int remove_one(struct gc *gc, const char *name, uint64_t bytes,
+		      const struct kvt_version *version)
+{
+	int error = 0;
+
+	if (is_stopped(gc))
+		return kvt__fail(KVT_ECANCELED, "gc: stopped");
+	if (!gc->order->dry_run)
+		error = kvt__sync_remove(&gc->sync, name, version);
+	if (error == KVT_EPRECOND)
+		return 0; /* replaced: used just now */
+	if (error == KVT_ENOENT) {
+		gc->left_bytes -= bytes; /* somebody else removed it */
+		return 0;
+	}
+	if (error != 0) {
+		kvt__log(&gc->store->env, KVT_LOG_WARNING, "gc", "%s: is not removed: %s", name,
+			 kvt_error_detail());
+		/* Where nothing may be removed there is no point in going on. */
+		return kvt_error_class(error) == KVT_CLASS_CONFIGURATION ? error : 0;
+	}
+	gc->left_bytes -= bytes;
+	gc->summary->removed_objects++;
+	gc->summary->removed_bytes += bytes;
+	return 0;
+}
+
+static uint64_t bytes_of(const struct kvt_list_item *item)
+{
+	return item->info.object_bytes != KVT_BYTES_UNKNOWN ? item->info.object_bytes : 0;
+}
+
+/* The first listing. */
+static int count_one(void *context, const struct kvt_list_item *item)
+{
+	struct gc *gc = context;
+	int64_t unused = unused_ns(&item->info), used;
+	uint64_t bytes = bytes_of(item);
+
+	if (is_stopped(gc))
+		return kvt__fail(KVT_ECANCELED, "gc: stopped");
+	if (!is_in_scope(gc, item->name))
+		return 0;
+	gc->summary->objects++;
+	gc->summary->bytes += bytes;
+	gc->left_bytes += bytes;
+	if (gc->order->older_than_ns > 0 && (uint64_t)unused > gc->order->older_than_ns)
+		return remove_one(gc, item->name, bytes, &item->info.version);
+	used = kvt__now_ns() - unused;
+	gc->buckets[used < gc->begun_ns ? bucket_of((uint64_t)(gc->begun_ns - used)) : 0] += bytes;
+	return 0;
+}
+
+static int by_use(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
+}
+
+/* The second listing. */
+static int free_one(void *context, const struct kvt_list_item *item)
+{
+	struct gc *gc = context;
+	int64_t used = kvt__now_ns() - unused_ns(&item->info);
+	uint32_t bucket = used < gc->begun_ns ? bucket_of((uint64_t)(gc->begun_ns - used)) : 0;
+	struct candidate *candidate;
+
+	if (gc->left_bytes <= gc->order->keep_bytes || bucket < gc->limit ||
+	    !is_in_scope(gc, item->name))
+		return is_stopped(gc) ? kvt__fail(KVT_ECANCELED, "gc: stopped") : 0;
+	/* A dry run sees again what it has counted as removed for its age. */
+	if (gc->order->dry_run && gc->order->older_than_ns > 0 &&
+	    (uint64_t)unused_ns(&item->info) > gc->order->older_than_ns)
+		return 0;
+	if (bucket > gc->limit || gc->candidate_count == CANDIDATES ||
+	    strlen(item->name) >= sizeof(candidate->name))
+		return remove_one(gc, item->name, bytes_of(item), &item->info.version);
+	candidate = &gc->candidates[gc->candidate_count++];
+	candidate->used_ns = used;
+	candidate->bytes = bytes_of(item);
+	candidate->version = item->info.version;
+	memcpy(candidate->name, item->name, strlen(item->name) + 1);
+	return 0;
+}
+
+/* The bucket where the limit lies: with all older ones gone and all of it there, too much is left.
+ */
+static uint32_t find_limit(const struct gc *gc)
+{
+	uint64_t excess = gc->left_bytes - gc->order->keep_bytes;
+	uint32_t bucket = BUCKETS - 1;
+
+	for (; bucket > 0 && gc->buckets[bucket] < excess; bucket--)
+		excess -= gc->buckets[bucket];
+	return bucket;
+}
+
+static int free_bytes(struct gc *gc)
+{
+	int error;
+
+	if (gc->left_bytes <= gc->order->keep_bytes || gc->left_bytes <= gc->order->begin_above)
+		return 0;
+	gc->candidates = kvt__alloc(&gc->store->env, CANDIDATES * sizeof(*gc->candidates));
+	if (gc->candidates == NULL)
+		return kvt__fail(KVT_ENOMEM, "gc: out of memory");
+	gc->limit = find_limit(gc);
+	error = kvt__list_each(&gc->sync, gc->order->whole_root ? "" : gc->store->ns.base_name,
+			       free_one, gc);
+	if (error == 0)
+		qsort(gc->candidates, gc->candidate_count, sizeof(*gc->candidates), by_use);
+	for (size_t i = 0;
+	     error == 0 && i < gc->candidate_count && gc->left_bytes > gc->order->keep_bytes; i++)
+		error = remove_one(gc, gc->candidates[i].name, gc->candidates[i].bytes,
+				   &gc->candidates[i].version);
+	kvt__free(&gc->store->env, gc->candidates);
+	return error;
+}
+
+static int sweep(struct gc *gc)
+{
+	struct kvt_io io = {.op = KVT_IO_SWEEP, .name = "", .sweep_age_s = SWEEP_AGE_S};
+	int error;
+
+	if (gc->order->dry_run)
+		return 0;
+	error = kvt__sync_io(&gc->sync, &io, SWEEP_TIMEOUT_NS);
+	if (error == KVT_ENOTSUP) /* nothing is ever left over there */
+		return 0;
+	gc->summary->removed_leftovers += io.swept;
+	return error;
+}
+
+int kvt__gc_run(struct kvt_store *store, const struct kvt__gc_order *order,
+		struct kvt_gc_summary *summary)
+{
+	struct gc gc = {.store = store, .order = order, .summary = summary};
+	int error;
+
+	gc.buckets = kvt__zalloc(&store->env, BUCKETS * sizeof(*gc.buckets));
+	if (gc.buckets == NULL)
+		return kvt__fail(KVT_ENOMEM, "gc: out of memory");
+	error = kvt__sync_open(&gc.sync, store, true);
+	if (error == 0)
+		error = sweep(&gc);
+	if (error == 0) {
+		gc.begun_ns = kvt__now_ns();
+		error = kvt__list_each(&gc.sync, order->whole_root ? "" : store->ns.base_name,
+				       count_one, &gc);
+	}
+	if (error == 0)
+		error = free_bytes(&gc);
+	kvt__sync_close(&gc.sync);
+	kvt__free(&store->env, gc.buckets);
+	return error;
+}
+
+int kvt_store_gc(struct kvt_store *store, const struct kvt_gc_options *options,
+		 struct kvt_gc_summary *summary)
+{
+	const size_t least = offsetof(struct kvt_gc_summary, removed_leftovers) + sizeof(uint64_t);
+	struct kvt_gc_summary ours = {0};
+	struct kvt__gc_order order = {0};
+	struct kvt_gc_options o;
+	int error = kvt__store_check(store, "kvt_store_gc");
+
+	if (error == 0 && summary == NULL)
+		error = kvt__fail(KVT_EINVAL, "kvt_store_gc: summary: NULL");
+	if (error != 0)
+		return error;
+	error = kvt__copy_out(summary, &ours, sizeof(ours), least, "kvt_store_gc: summary");
+	if (error == 0)
+		error = kvt__copy_options(&o, sizeof(o), options, sizeof(struct kvt_gc_options),
+					  "kvt_gc_options");
+	if (error != 0)
+		return error;
+	order.keep_bytes = o.max_bytes > 0 ? o.max_bytes : UINT64_MAX;
+	order.older_than_ns = o.older_than_ns;
+	order.whole_root = o.whole_root != 0;
+	order.dry_run = o.dry_run != 0;
+	error = kvt__gc_run(store, &order, &ours);
+	(void)kvt__copy_out(summary, &ours, sizeof(ours), least, "kvt_store_gc: summary");
+	return error;
+}
