@@ -23,7 +23,7 @@ struct prober {
 	kvt_probe_fn callback;
 	void *context;
 	int first_error;
-	char first_detail[400];
+	char first_detail[480];
 	uint8_t *memory; /* memory_bytes of a pattern, then as many to read into */
 	uint64_t memory_bytes;
 	char name[64];
