@@ -55,7 +55,8 @@ cat "$scratch"/block.* 2>/dev/null | sed -nE 's/^(kvtier .*)/\1/p' | sed 's/ *#.
 	sed "s,file:///[a-z/]*,file://$scratch/store,g" >"$scratch/commands"
 mkdir "$scratch/store"
 [ "$(wc -l <"$scratch/commands")" -ge 6 ] || fail "README.md: hardly any kvtier command in its blocks"
-cp -r examples "$scratch/run/examples"
+mkdir "$scratch/run/tests"
+cp -r tests/data "$scratch/run/tests/data"
 while read -r line; do
 	(
 		cd "$scratch/run"
