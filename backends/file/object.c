@@ -49,6 +49,9 @@ static int file_op_check(struct file_op *op, int fd)
 
 	if (fstat(fd, &st))
 		return kvt__file_op_fail(op, "fstat", errno);
+	/* A folder is part of the way to other names. */
+	if (S_ISDIR(st.st_mode))
+		return kvt__file_op_refuse(op, KVT_ENOENT, "a folder");
 	if (!S_ISREG(st.st_mode))
 		return kvt__file_op_refuse(op, KVT_EACCES, "not a regular file");
 	kvt__file_fill_info(&op->io->info, &st);
@@ -109,19 +112,22 @@ int kvt__file_open_old(struct file_op *op)
 	struct kvt_io *io = op->io;
 	/* O_NONBLOCK: a pipe must not hang us before it is refused. */
 	int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+	bool refused = false;
 	uint64_t bytes, at;
 
 	op->file.fd = kvt__file_open_beneath(b, io->name, flags | (op->direct ? O_DIRECT : 0));
 	if (op->file.fd < 0 && errno == EINVAL && op->direct) {
 		op->direct = false;
+		refused = true;
 		op->file.fd = kvt__file_open_beneath(b, io->name, flags);
-		if (op->file.fd >= 0)
-			kvt__file_direct_failed(b, false, true);
 	}
 	if (op->file.fd < 0)
 		return file_op_open_failed(op, errno);
 	if (file_op_check(op, op->file.fd))
 		return -1;
+	/* Only what a regular file says counts for all. */
+	if (refused)
+		kvt__file_direct_failed(b, false, true);
 	if ((io->flags & KVT_IO_IF_VERSION) &&
 	    !file_same_version(&io->info.version, io->if_version))
 		return kvt__file_op_refuse(op, KVT_EPRECOND,
