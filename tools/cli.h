@@ -23,7 +23,7 @@ enum cli_option_kind {
 	CLI_FLAG,   /* bool: set to true */
 	CLI_STRING, /* const char *: points into argv */
 	CLI_NUMBER, /* uint64_t: min to max */
-	CLI_BYTES,  /* uint64_t: min to max, with K, M, G, T (or KiB ...) behind it if wanted */
+	CLI_BYTES,  /* uint64_t: min to max, with K, M, G, T (KiB, kb ...) behind it if wanted */
 	CLI_REAL,   /* double: min to max */
 	CLI_SWITCH, /* bool: on or off */
 	CLI_CALL,   /* call(target, value) */
@@ -148,7 +148,7 @@ void cli_progress_begin(struct cli_progress *progress, const char *label, uint64
 void cli_progress_set(struct cli_progress *progress, uint64_t done, uint64_t bytes);
 void cli_progress_end(struct cli_progress *progress);
 
-/* ---- Commands (main.c) ---- */
+/* ---- Commands (commands.c) ---- */
 
 struct cli_command {
 	const char *name;
@@ -157,8 +157,12 @@ struct cli_command {
 	const char *examples;		   /* whole lines */
 	int (*run)(int argc, char **argv); /* argv[0] is the command's name; the exit status */
 };
+/* Runs the command that argv[1] names; the exit status. */
+int cli_run(int argc, char **argv);
 /* The help of the running command on stdout. */
 void cli_help_print(const struct cli_option *specific, const struct cli_option *common);
+
+/* ---- The process (process.c) ---- */
 
 int64_t cli_now_ns(void);
 /* CPU seconds of the whole process so far. */

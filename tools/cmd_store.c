@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <string.h>
+#include <kvtier/backend.h>
 
 /* Stands in where a namespace is needed to open a store and the command is not about one. */
 #define NO_NAMESPACE "kvtier-tool"
@@ -46,14 +47,13 @@ static int limits_print(bool json, const struct kvt_store *store)
 		uint32_t capability;
 		const char *name;
 	} capabilities[] = {
-		/* enum kvt_capability of backend.h */
-		{1 << 0, "conditional create"},
-		{1 << 1, "conditional put"},
-		{1 << 2, "conditional get"},
-		{1 << 3, "conditional remove"},
-		{1 << 4, "holes"},
-		{1 << 5, "raw files"},
-		{1 << 6, "access times"},
+		{KVT_CAP_IF_ABSENT, "conditional create"},
+		{KVT_CAP_IF_VERSION_PUT, "conditional put"},
+		{KVT_CAP_IF_VERSION_GET, "conditional get"},
+		{KVT_CAP_IF_VERSION_REMOVE, "conditional remove"},
+		{KVT_CAP_HOLES, "holes"},
+		{KVT_CAP_RAW_FILES, "raw files"},
+		{KVT_CAP_TOUCH, "access times"},
 	};
 	struct kvt_store_info info = KVT_INIT(info);
 	int status = kvt_store_get_info(store, &info);
@@ -76,20 +76,55 @@ static int limits_print(bool json, const struct kvt_store *store)
 	return 0;
 }
 
+static void option_print(void *context, const char *name, const char *default_value,
+			 const char *help)
+{
+	const struct probing *probing = context;
+
+	if (probing->json)
+		cli_json_print(stdout, json_pack("{s:s, s:s?, s:s}", "option", name, "default",
+						 default_value, "help", help));
+	else
+		printf("-o %-20s %s%s%s%s\n", name, help, default_value != NULL ? " (default " : "",
+		       default_value != NULL ? default_value : "",
+		       default_value != NULL ? ")" : "");
+}
+
+/* Needs no store, only the scheme of its URI. */
+static int options_print(const struct cli_common *common, struct probing *probing)
+{
+	int status;
+
+	if (common->store_uri == NULL)
+		return cli_error("--store: not given, expected a URI such as file:///srv/kv");
+	status = kvt_store_option_help(common->store_uri, option_print, probing);
+	return status < 0 ? cli_library_error(status) : 0;
+}
+
 int cmd_probe(int argc, char **argv)
 {
+	bool options = false;
+	const struct cli_option table[] = {
+		{"--options", CLI_FLAG, NULL, "list what -o takes for this store, and test nothing",
+		 &options, 0, 0, NULL},
+		{NULL, CLI_FLAG, NULL, NULL, NULL, 0, 0, NULL},
+	};
 	struct cli_common common = {0};
 	struct kvt_store *store = NULL;
 	struct probing probing;
 	int operands, status;
 
-	status = cli_parse(argc, argv, NULL, &common, 0, 0, &operands);
+	status = cli_parse(argc, argv, table, &common, 0, 0, &operands);
 	if (status < 0 || common.help)
 		goto out;
+	probing.json = common.json;
+	if (options) {
+		status = options_print(&common, &probing);
+		goto out;
+	}
 	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
 	if (status < 0)
 		goto out;
-	probing.json = common.json;
 	status = limits_print(common.json, store);
 	if (status < 0)
 		goto out;

@@ -2,7 +2,9 @@
 /* Numbers on the command line: whole numbers, byte counts and times. */
 #include "cli.h"
 
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 /* Reads the leading decimal digits; returns what follows them, NULL when there are none or they
  * overflow. */
@@ -34,11 +36,12 @@ bool cli_number_parse(const char *text, bool suffixes, uint64_t *valuep)
 	if (text == NULL)
 		return false;
 	if (*text != '\0') {
-		unit = suffixes ? strchr(units, *text == 'k' ? 'K' : *text) : NULL;
+		unit = suffixes ? strchr(units, toupper((unsigned char)*text)) : NULL;
 		if (unit == NULL)
 			return false;
 		shift = 10 * ((unsigned)(unit - units) + 1);
-		if (text[1] != '\0' && strcmp(text + 1, "iB") != 0)
+		text++;
+		if (*text != '\0' && strcasecmp(text, "B") != 0 && strcasecmp(text, "iB") != 0)
 			return false;
 		if (value > UINT64_MAX >> shift)
 			return false;
