@@ -144,12 +144,15 @@ int kvt__layout_init(struct kvt__layout *layout, const struct kvt__geometry *geo
 	return 0;
 }
 
-/* The checksum of a trailer with its own field as zero. */
-static uint32_t trailer_crc(const uint8_t *trailer, uint64_t bytes)
+/* The checksum of a trailer with its own field as zero. The `zero_bytes` bytes before its tail are
+ * known to be zero, and are not read. */
+static uint32_t trailer_crc(const uint8_t *trailer, uint64_t bytes, uint64_t zero_bytes)
 {
 	const uint8_t *tail = trailer + bytes - KVT__TAIL_BYTES;
-	uint32_t crc = kvt__crc32c(0, trailer, bytes - KVT__TAIL_BYTES + TAIL_CRC);
+	uint32_t crc = kvt__crc32c(0, trailer, bytes - KVT__TAIL_BYTES - zero_bytes);
 
+	crc = kvt__crc32c_zeros(crc, zero_bytes);
+	crc = kvt__crc32c(crc, tail, TAIL_CRC);
 	crc = kvt__crc32c(crc, "\0\0\0", 4);
 	return kvt__crc32c(crc, tail + TAIL_RESERVED, KVT__TAIL_BYTES - TAIL_RESERVED);
 }
@@ -180,7 +183,7 @@ void kvt__trailer_seal(uint8_t *trailer, const struct kvt__layout *layout,
 	put_u64(tail + TAIL_TRAILER_BYTES, bytes);
 	memcpy(tail + TAIL_DIGEST, identity->digest, 8);
 	kvt__put_u32(tail + TAIL_RESERVED, 0);
-	kvt__put_u32(tail + TAIL_CRC, trailer_crc(trailer, bytes));
+	kvt__put_u32(tail + TAIL_CRC, trailer_crc(trailer, bytes, (uint64_t)(tail - padding)));
 }
 
 void kvt__presence_all(uint8_t *trailer, const struct kvt__layout *layout)
@@ -345,7 +348,7 @@ int kvt__trailer_parse(const uint8_t *trailer, uint64_t bytes, uint64_t object_b
 	if (trailer_bytes != bytes)
 		return corrupt("trailer_bytes", trailer_bytes, bytes);
 	crc = kvt__get_u32(tail + TAIL_CRC);
-	computed = trailer_crc(trailer, bytes);
+	computed = trailer_crc(trailer, bytes, 0);
 	if (crc != computed)
 		return kvt__fail(KVT_ECORRUPT, "trailer: checksum is 0x%08x, computed 0x%08x", crc,
 				 computed);
