@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -140,11 +141,15 @@ static unsigned count_ready_threads(void)
 	assert_non_null(dir);
 	while ((entry = readdir(dir)) != NULL) {
 		char *path = test_format("/proc/self/task/%s/comm", entry->d_name);
-		size_t bytes;
-		uint8_t *name = test_read_file(path, &bytes);
+		FILE *file = fopen(path, "re");
+		char name[32] = "";
 
-		count += name != NULL && bytes == 10 && memcmp(name, "kvt-ready", 9) == 0;
-		free(name);
+		if (file != NULL) {
+			if (fgets(name, sizeof(name), file) == NULL)
+				name[0] = '\0';
+			fclose(file);
+		}
+		count += strcmp(name, "kvt-ready\n") == 0;
 		free(path);
 	}
 	closedir(dir);
