@@ -63,7 +63,8 @@ unsigned fake_object_touches(struct fake_store *store, const char *name);
 enum fake_action {
 	FAKE_FAIL = 1,	 /* fails with `error` after `after_bytes` bytes were moved */
 	FAKE_FAIL_AFTER, /* does it all, then says that it failed with `error` */
-	FAKE_HOLD,	 /* waits for the test, or until the deadline has passed */
+	FAKE_HOLD,	 /* waits for the test, or until the deadline has passed; then fails
+			  * when there is an `error`, else goes on */
 	FAKE_STICK,	 /* waits for the test; the deadline does not take it back */
 	FAKE_FLIP,	 /* a get delivers its byte `after_bytes` with one bit flipped */
 };

@@ -156,6 +156,7 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 		if (rule->action == FAKE_HOLD || rule->action == FAKE_STICK) {
 			p->holder = rule;
 			p->stuck = rule->action == FAKE_STICK;
+			p->action = rule->error ? FAKE_FAIL : rule->action;
 			rule->held++;
 		}
 		return;
