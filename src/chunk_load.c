@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading one chunk: reads the wanted ranges and the trailer, checks identity, presence and each
+ * wanted slot's checksum, and only then copies to device memory (or leaves the bytes where they
+ * landed). What is wrong is named, and removed when it is proven bad (kvtier-format(5)).
+ */
+#include "lane.h"
+
+#include <string.h>
+
+#include "crc32c.h"
+
+#define ROUNDS_MAX     3
+#define DENSE_BYTES    (256 * 1024) /* below this, reading all costs less than asking for parts */
+#define SPARSE_RANGES  64
+#define TOUCH_AGE_NS   (INT64_C(3600) * 1000000000)
+#define FOREIGN_AGE_NS (INT64_C(600) * 1000000000)
+
+static void restart(struct kvt__op *op);
+static void feed_ranges(struct kvt__op *op);
+static void settle_landed(struct kvt__req *req);
+
+/* ---- Ends
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static void loaded(struct kvt__op *op)
+{
+	op->bytes = op->wanted_bytes;
+	kvt__op_finish(op, op->raw_load ? KVT_STATUS_LOADED_UNVERIFIED : KVT_STATUS_LOADED);
+}
+
+static void touched(struct kvt__req *req)
+{
+	loaded(req->op); /* whether or not it could be touched */
+}
+
+/* Its use is noted at most once an hour. */
+static void finish_loaded(struct kvt__op *op)
+{
+	if (!(op->lane->worker->store->limits.capabilities & KVT_CAP_TOUCH) ||
+	    op->found.access_age_ns < TOUCH_AGE_NS) {
+		loaded(op);
+		return;
+	}
+	kvt__req_prepare(op->control, KVT_IO_TOUCH);
+	kvt__req_io(op->control, touched);
+}
+
+static void removed(struct kvt__req *req)
+{
+	if (req->result == 0)
+		kvt__count(&req->lane->stats.removed_corrupt, 1);
+	kvt__op_finish(req->op, KVT_STATUS_FAILED);
+}
+
+static void remove_now(struct kvt__op *op)
+{
+	struct kvt__req *req = op->control;
+	kvt__req_prepare(req, KVT_IO_REMOVE);
+	if (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_VERSION_REMOVE) {
+		req->version = op->found.version;
+		req->io.if_version = &req->version;
+		req->io.flags |= KVT_IO_IF_VERSION;
+	}
+	kvt__req_io(req, removed);
+}
+
+/* Where the backend cannot remove by version: compare first. Losing that race costs a miss. */
+static void compared(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	const struct kvt_version *a = &req->io.info.version, *b = &op->found.version;
+	if (req->result == 0 && a->bytes == b->bytes && memcmp(a->value, b->value, a->bytes) == 0)
+		remove_now(op);
+	else
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+}
+
+/* Removes what was proven bad, then ends as decided. */
+static void finish_bad(struct kvt__op *op, bool proven)
+{
+	struct kvt_worker *w = op->lane->worker;
+	kvt__bad_keys_add(&w->store->bad, op->identity.hash, op->identity.hash_bytes,
+			  op->identity.group);
+	if (!proven || w->config.keep_corrupt || !op->found.version.bytes) {
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+	} else if (w->store->limits.capabilities & KVT_CAP_IF_VERSION_REMOVE) {
+		remove_now(op);
+	} else {
+		kvt__req_prepare(op->control, KVT_IO_HEAD);
+		kvt__req_io(op->control, compared);
+	}
+}
+
+static void finish_missing(struct kvt__op *op, const char *detail)
+{
+	kvt__op_fail(op, KVT_STATUS_MISSING, KVT_ENOENT, detail);
+	kvt__op_finish(op, KVT_STATUS_MISSING);
+}
+
+/* ---- What the trailer says
+ * ----------------------------------------------------------------------------------------- */
+
+/* A verdict of the format on what is there. Returns false when the operation is to start over. */
+static bool judge(struct kvt__op *op, int verdict, bool *provenp)
+{
+	uint64_t length = op->found.object_bytes;
+	bool our_length = length == op->layout.object_bytes ||
+			  length == op->layout.object_bytes + KVT__PAGE_BYTES;
+	*provenp = false;
+	switch (verdict) {
+	case KVT_EMISMATCH:
+		kvt__op_fail(op, KVT_STATUS_MISMATCH, KVT_EMISMATCH, kvt_error_detail());
+		break;
+	case KVT_EFORMAT:
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EFORMAT, kvt_error_detail());
+		break;
+	case KVT_EFOREIGN:
+		if (our_length) {
+			kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT,
+				     "the object has the expected length and no trailer");
+			break;
+		}
+		*provenp = length != op->layout.payload_bytes && op->found.age_ns > FOREIGN_AGE_NS;
+		kvt__op_fail(op, KVT_STATUS_FOREIGN, KVT_EFOREIGN,
+			     "the object has no trailer and another length");
+		break;
+	default: /* KVT_ECORRUPT: proven once it was seen twice in a row */
+		if (op->rereads++ == 0)
+			return false;
+		*provenp = true;
+		kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT, kvt_error_detail());
+	}
+	return true;
+}
+
+static void load_raw(struct kvt__op *op);
+
+/* The object is not what was expected; its end has been looked at. */
+static void inspected(struct kvt__op *op, int verdict)
+{
+	bool proven;
+	if (verdict == 0) {
+		if (kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity) == 0) {
+			/* Replaced by the right one since. */
+			if (op->rounds++ < ROUNDS_MAX) {
+				restart(op);
+				return;
+			}
+			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
+				     "the object kept changing while it was read");
+			kvt__op_finish(op, KVT_STATUS_FAILED);
+			return;
+		}
+		verdict = KVT_EMISMATCH;
+	}
+	if (verdict == KVT_ENOENT) {
+		finish_missing(op, NULL);
+	} else if (verdict == KVT_EFOREIGN && op->lane->worker->store->accept_raw &&
+		   op->found.object_bytes == op->layout.payload_bytes) {
+		load_raw(op);
+	} else if (verdict != KVT_EMISMATCH && verdict != KVT_EFORMAT && verdict != KVT_EFOREIGN &&
+		   verdict != KVT_ECORRUPT) {
+		op->control->result = verdict;
+		kvt__op_fail_request(op, op->control);
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+	} else if (!judge(op, verdict, &proven)) {
+		restart(op);
+	} else if (op->status == KVT_STATUS_FAILED) {
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+	} else {
+		finish_bad(op, proven);
+	}
+}
+
+/* The first wanted slot that the object does not have, or slot_count. */
+static uint32_t absent_slot(const struct kvt__op *op)
+{
+	for (uint32_t d = 0; d < op->geometry.ref_count; d++)
+		for (uint32_t b = 0; b < op->chunk.block_count; b++) {
+			uint32_t slot =
+				d * op->geometry.blocks_per_chunk + op->chunk.first_slot + b;
+			if (!kvt__trailer_has(&op->parsed, slot))
+				return slot;
+		}
+	return op->layout.slot_count;
+}
+
+/* The trailer is there: is this the object, and does it hold what is wanted? */
+static void read_trailer(struct kvt__op *op)
+{
+	uint64_t bytes = op->trailer_bytes;
+	if (op->found.object_bytes > op->layout.object_bytes)
+		bytes += KVT__PAGE_BYTES;
+	int verdict = kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
+	if (!verdict)
+		verdict = kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity);
+	if (verdict) {
+		op->verdict = verdict;
+		op->conclude = true;
+		if (!judge(op, verdict, &op->proven))
+			op->again = true;
+		return;
+	}
+	uint32_t absent = absent_slot(op);
+	if (absent != op->layout.slot_count) {
+		char line[96];
+		snprintf(line, sizeof(line), "the object is partial: slot %u is absent", absent);
+		kvt__op_fail(op, KVT_STATUS_MISSING, KVT_ENOENT, line);
+		op->conclude = true;
+		return;
+	}
+	op->trailer_parsed = true;
+}
+
+/* ---- Concluding
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+/* All requests are back. */
+static void conclude(struct kvt__op *op)
+{
+	if (op->odd) {
+		op->odd = false;
+		kvt__inspect(op, inspected);
+	} else if (op->again) {
+		restart(op);
+	} else if (op->changed) {
+		if (op->rounds++ < ROUNDS_MAX) {
+			restart(op);
+		} else {
+			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
+				     "the object kept changing while it was read");
+			kvt__op_finish(op, KVT_STATUS_FAILED);
+		}
+	} else if (op->decided) {
+		if (op->status == KVT_STATUS_CORRUPT || op->status == KVT_STATUS_MISMATCH)
+			finish_bad(op, op->proven);
+		else
+			kvt__op_finish(op, KVT_STATUS_FAILED);
+	} else if (op->bad_slot) {
+		char line[96];
+		if (op->rereads++ == 0) {
+			restart(op);
+			return;
+		}
+		snprintf(line, sizeof(line), "slot %u fails its checksum", op->bad_slot_index);
+		kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT, line);
+		finish_bad(op, true);
+	} else {
+		finish_loaded(op);
+	}
+}
+
+static bool must_conclude(const struct kvt__op *op)
+{
+	return op->conclude || op->odd || op->again || op->changed || op->decided || op->bad_slot;
+}
+
+/* ---- Checksums
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+static void record_crc(struct kvt__op *op, uint32_t slot, uint32_t crc)
+{
+	op->crcs[slot] = crc;
+}
+
+static void check_slot(struct kvt__op *op, uint32_t slot, uint32_t crc)
+{
+	if (crc != kvt__slot_crc_get(op->parsed.table, slot) && !op->bad_slot) {
+		op->bad_slot = true;
+		op->bad_slot_index = slot;
+	}
+}
+
+/* Checks the wanted slots that lie wholly in a range. */
+static void check_range(struct kvt__op *op, const struct kvt__range *r)
+{
+	for (uint32_t d = 0; d < op->geometry.ref_count; d++) {
+		uint64_t size = op->geometry.ref_bytes[d], ref_at = op->shape->ref_at[d];
+		if (ref_at >= r->end || ref_at + size * op->geometry.blocks_per_chunk <= r->begin)
+			continue;
+		for (uint32_t b = 0; b < op->chunk.block_count; b++) {
+			uint32_t block = op->chunk.first_slot + b;
+			uint64_t at = ref_at + block * size;
+			uint32_t slot = d * op->geometry.blocks_per_chunk + block;
+			if (at >= r->begin && at + size <= r->end)
+				check_slot(op, slot, op->crcs[slot]);
+		}
+	}
+}
+
+static void read_progress(struct kvt_io *io, uint64_t bytes)
+{
+	struct kvt__req *req = io->owner;
+	uint64_t to = req->range->begin + bytes;
+	if (to < req->cursor.at)
+		kvt__cursor_start(req);
+	kvt__cursor_advance(req, to, record_crc);
+}
+
+/* ---- Ranges
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+static void settle_later(struct kvt__req *req)
+{
+	settle_landed(req);
+}
+
+/* The trailer is known, or nothing will come of it: whoever waited for it goes on. */
+static void release_landed(struct kvt__op *op)
+{
+	while (op->landed) {
+		struct kvt__req *req = op->landed;
+		op->landed = req->next;
+		req->next = NULL;
+		kvt__req_ready(req, 0, settle_later);
+	}
+}
+
+static void range_done(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	kvt__op_give_request(op, req);
+	op->ranges_done++;
+	if (must_conclude(op)) {
+		release_landed(op);
+		if (op->outstanding == 0)
+			conclude(op);
+	} else if (op->ranges_done == op->range_count) {
+		if (!op->raw_load)
+			kvt__ranges_join(op, check_slot);
+		conclude(op);
+	} else {
+		feed_ranges(op);
+	}
+}
+
+static void scattered(struct kvt__req *req)
+{
+	if (req->result)
+		kvt__op_fail_request(req->op, req);
+	range_done(req);
+}
+
+/* The range has landed and the trailer is known: check and copy home. */
+static void settle_landed(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	if (!must_conclude(op) && !op->raw_load)
+		check_range(op, req->range);
+	if (must_conclude(op) || req->direct) {
+		range_done(req);
+		return;
+	}
+	int copies = kvt__range_copies(req);
+	if (copies < 0) {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOMEM, NULL);
+		range_done(req);
+		return;
+	}
+	kvt__req_copy(req, KVT_SCATTER, (uint32_t)copies, scattered);
+}
+
+static void wait_for_trailer(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	req->next = op->landed;
+	op->landed = req;
+	if (op->trailer_parsed || must_conclude(op))
+		release_landed(op);
+}
+
+static void last_page(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	req->range = op->last_page_range;
+	if (req->result == KVT_ERANGE || req->result == KVT_ENOENT || req->result == KVT_EPRECOND)
+		op->changed = true;
+	else if (req->result)
+		kvt__op_fail_request(op, req);
+	else
+		read_trailer(op);
+	wait_for_trailer(req);
+}
+
+/* A partial object has one more page, whose end is the tail. Read with the request that brought the
+ * rest of the trailer, which keeps its buffer and its checksums meanwhile. */
+static void read_last_page(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	op->last_page_range = req->range;
+	kvt__req_prepare(req, KVT_IO_GET);
+	req->range = NULL;
+	req->iov[0] = (struct kvt_iovec){op->trailer + op->trailer_bytes, KVT__PAGE_BYTES};
+	req->io.iov = req->iov;
+	req->io.iov_count = 1;
+	req->io.length = KVT__PAGE_BYTES;
+	req->io.offset = (int64_t)op->layout.object_bytes;
+	kvt__req_io(req, last_page);
+}
+
+/* Notes which object the bytes are of; false when it is not the one that the others are of, or not
+ * of our length. */
+static bool same_object(struct kvt__op *op, const struct kvt_object_info *info)
+{
+	if (!op->pinned) {
+		op->found = *info;
+		op->pinned = true;
+	} else if (info->version.bytes != op->found.version.bytes ||
+		   memcmp(info->version.value, op->found.version.value, info->version.bytes) != 0) {
+		op->changed = true;
+		return false;
+	}
+	uint64_t length = info->object_bytes, whole = op->layout.object_bytes;
+	if (op->raw_load ? length != op->payload_bytes
+			 : length != whole && length != whole + KVT__PAGE_BYTES) {
+		op->odd = true;
+		return false;
+	}
+	return true;
+}
+
+static bool landed_well(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	switch (req->result) {
+	case 0:
+		if (req->io.bytes_landed != req->io.length) {
+			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EINTERNAL,
+				     "the backend reports success and fewer bytes than asked for");
+			return false;
+		}
+		return same_object(op, &req->io.info);
+	case KVT_ERANGE:
+		op->found = req->io.info;
+		op->odd = true;
+		return false;
+	case KVT_EPRECOND:
+		op->changed = true;
+		return false;
+	case KVT_ENOENT:
+		kvt__op_fail(op, KVT_STATUS_MISSING, KVT_ENOENT, NULL);
+		return false;
+	default:
+		kvt__op_fail_request(op, req);
+		return false;
+	}
+}
+
+static void landed(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	bool with_trailer = !op->raw_load && kvt__range_has_trailer(op, req->range);
+	if (with_trailer)
+		op->trailer_pending--;
+	if (!landed_well(req)) {
+		range_done(req);
+		return;
+	}
+	kvt__cursor_advance(req, req->range->end, record_crc);
+	if (op->raw_load) {
+		settle_landed(req);
+		return;
+	}
+	if (with_trailer && !req->direct) {
+		uint64_t from = req->range->begin > op->payload_bytes ? req->range->begin
+								      : op->payload_bytes;
+		memcpy(op->trailer + (from - op->payload_bytes),
+		       (uint8_t *)req->staging.memory + (from - req->range->begin),
+		       (size_t)(req->range->end - from));
+	}
+	if (with_trailer && op->trailer_pending == 0 && !must_conclude(op)) {
+		if (op->found.object_bytes > op->layout.object_bytes) {
+			read_last_page(req);
+			return;
+		}
+		read_trailer(op);
+	}
+	wait_for_trailer(req);
+}
+
+static void get_range(struct kvt__req *req)
+{
+	struct kvt__op *op = req->op;
+	if (req->result) { /* no staging memory */
+		kvt__op_fail_request(op, req);
+		range_done(req);
+		return;
+	}
+	kvt__req_prepare(req, KVT_IO_GET);
+	if (kvt__range_iov(req, false) < 0) {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOMEM, NULL);
+		range_done(req);
+		return;
+	}
+	req->io.offset = (int64_t)req->range->begin;
+	if (!op->raw_load && req->range->begin < op->payload_bytes)
+		req->io.progress = read_progress;
+	if (op->pinned && op->found.version.bytes &&
+	    (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_VERSION_GET)) {
+		req->version = op->found.version;
+		req->io.if_version = &req->version;
+		req->io.flags |= KVT_IO_IF_VERSION;
+	}
+	kvt__req_io(req, landed);
+}
+
+static bool range_is_wanted(const struct kvt__op *op, const struct kvt__range *r)
+{
+	struct kvt__piece piece;
+	uint64_t at = r->begin, end = r->end < op->payload_bytes ? r->end : op->payload_bytes;
+	if (kvt__range_has_trailer(op, r))
+		return true;
+	while (kvt__op_piece(op, &at, end, &piece))
+		if (piece.present)
+			return true;
+	return false;
+}
+
+/* From the last range, which holds the trailer, to the first. Extents of a large chunk wait for the
+ * trailer, which pins the version; the ranges of a sparse load do not. */
+static void feed_ranges(struct kvt__op *op)
+{
+	while (op->range_next < op->range_count && !must_conclude(op)) {
+		struct kvt__range *r = &op->ranges[op->range_count - 1 - op->range_next];
+		if (!op->sparse && !op->raw_load && !op->trailer_parsed &&
+		    op->range_next >= op->trailer_ranges)
+			return;
+		if (!range_is_wanted(op, r)) {
+			op->range_next++;
+			if (++op->ranges_done == op->range_count && op->outstanding == 0) {
+				kvt__ranges_join(op, check_slot);
+				conclude(op);
+				return;
+			}
+			continue;
+		}
+		struct kvt__req *req = kvt__op_take_request(op);
+		if (!req)
+			return;
+		op->range_next++;
+		req->range = r;
+		req->direct = kvt__range_is_direct(op, r, false);
+		if (req->direct)
+			kvt__req_ready(req, 0, get_range);
+		else
+			kvt__req_buffer(req, r->end - r->begin, false, get_range);
+	}
+}
+
+/* ---- Starting
+ * ------------------------------------------------------------------------------------------------------
+ */
+
+/* The wanted part of each ref, in requests of at most part_bytes, then the trailer. False when that
+ * is not worth it. */
+static bool plan_sparse(struct kvt__op *op)
+{
+	const uint64_t part = op->lane->worker->config.part_bytes;
+	const struct kvt__geometry *g = &op->geometry;
+	uint64_t count = 1;
+	if (op->payload_bytes <= DENSE_BYTES || op->wanted_bytes * 2 >= op->payload_bytes ||
+	    g->ref_count > SPARSE_RANGES)
+		return false;
+	for (uint32_t d = 0; d < g->ref_count; d++)
+		count += (op->chunk.block_count * g->ref_bytes[d] + part - 1) / part;
+	if (count > SPARSE_RANGES || kvt__ranges_reserve(op, count))
+		return false;
+	struct kvt__range *r = op->ranges;
+	for (uint32_t d = 0; d < g->ref_count; d++) {
+		uint64_t at = op->shape->ref_at[d] + op->chunk.first_slot * g->ref_bytes[d];
+		uint64_t end = at + op->chunk.block_count * g->ref_bytes[d];
+		for (; at < end; at += part, r++)
+			*r = (struct kvt__range){.begin = at,
+						 .end = at + part < end ? at + part : end};
+	}
+	*r = (struct kvt__range){.begin = op->payload_bytes, .end = op->object_bytes};
+	op->trailer_ranges = 1;
+	return true;
+}
+
+static void begin(struct kvt__op *op)
+{
+	op->payload_bytes = op->layout.payload_bytes;
+	op->trailer_bytes = op->raw_load ? 0 : op->layout.trailer_bytes;
+	op->object_bytes = op->payload_bytes + op->trailer_bytes;
+	op->trailer_parsed = op->pinned = op->bad_slot = op->again = op->changed = op->odd = false;
+	op->conclude = false;
+	op->landed = NULL;
+	op->sparse = !op->raw_load && plan_sparse(op);
+	if ((!op->sparse && kvt__ranges_whole(op)) ||
+	    (!op->raw_load && kvt__op_trailer_room(op, op->trailer_bytes + KVT__PAGE_BYTES))) {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOMEM, NULL);
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+		return;
+	}
+	op->trailer_pending = op->trailer_ranges;
+	op->feed = feed_ranges;
+	op->control_free = true;
+	feed_ranges(op);
+}
+
+static void restart(struct kvt__op *op)
+{
+	begin(op);
+}
+
+/* A raw chunk of exactly the row's length, which the store was told to accept. */
+static void load_raw(struct kvt__op *op)
+{
+	op->raw_load = true;
+	begin(op);
+}
+
+void kvt__load_start(struct kvt__op *op)
+{
+	op->crcs = op->crcs_inline;
+	if (op->layout.slot_count > KVT__SLOTS_INLINE)
+		op->crcs = kvt__alloc(&op->lane->worker->env,
+				      op->layout.slot_count * sizeof(*op->crcs));
+	if (!op->crcs) {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOMEM, NULL);
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+		return;
+	}
+	begin(op);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queues of waiting items, one for each class, and which lane to wake when one grows. All under
+ * the worker's lock. */
+#include "worker.h"
+
+/* A store that has waited this long takes one turn in five even when others keep coming. */
+#define STORE_AGE_NS INT64_C(500000000)
+#define STORE_TURN   4
+
+static void list_push(struct kvt__queue *q, struct kvt__item *item)
+{
+	item->next = NULL;
+	item->prev = q->last;
+	if (q->last)
+		q->last->next = item;
+	else
+		q->first = item;
+	q->last = item;
+	q->count++;
+}
+
+static void list_unlink(struct kvt__queue *q, struct kvt__item *item)
+{
+	if (item->prev)
+		item->prev->next = item->next;
+	else
+		q->first = item->next;
+	if (item->next)
+		item->next->prev = item->prev;
+	else
+		q->last = item->prev;
+	item->next = item->prev = NULL;
+	q->count--;
+}
+
+void kvt__queue_push_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c)
+{
+	item->state = KVT__ITEM_QUEUED;
+	item->item_class = (uint8_t)c;
+	list_push(&w->queues[c], item);
+}
+
+void kvt__queue_unlink_locked(struct kvt_worker *w, struct kvt__item *item)
+{
+	list_unlink(&w->queues[item->item_class], item);
+}
+
+void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c)
+{
+	if (item->state == KVT__ITEM_QUEUED && item->item_class > (uint8_t)c) {
+		list_unlink(&w->queues[item->item_class], item);
+		kvt__queue_push_locked(w, item, c);
+	} else if (item->state != KVT__ITEM_QUEUED && item->item_class > (uint8_t)c) {
+		item->item_class = (uint8_t)c; /* where it goes once it is queued */
+	}
+}
+
+static bool is_store(const struct kvt__item *item)
+{
+	return item->job->result.kind == KVT_JOB_STORE || item->job->raw_store;
+}
+
+/* The first item of a class that this lane may take, or NULL: stores may have been lifted into
+ * other classes, and a lane that has no room for them must not be kept from what is behind them for
+ * long, so a few places are looked at. */
+static struct kvt__item *first_allowed(const struct kvt__queue *q, bool stores)
+{
+	struct kvt__item *item = q->first;
+	for (int i = 0; item && i < 8; i++, item = item->next)
+		if (stores || !is_store(item))
+			return item;
+	return NULL;
+}
+
+uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
+			       uint32_t max_stores, int64_t now_ns)
+{
+	uint32_t n = 0, stores = 0;
+	while (n < max) {
+		struct kvt__item *item = NULL;
+		struct kvt__item *aged =
+			stores < max_stores ? w->queues[KVT__CLASS_STORE].first : NULL;
+		if (aged && w->since_store >= STORE_TURN &&
+		    now_ns - aged->job->submitted_ns > STORE_AGE_NS)
+			item = aged;
+		for (int c = 0; !item && c < KVT__CLASS_COUNT; c++)
+			item = first_allowed(&w->queues[c], stores < max_stores);
+		if (!item)
+			break;
+		if (item->item_class == KVT__CLASS_STORE)
+			w->since_store = 0;
+		else
+			w->since_store++;
+		stores += is_store(item);
+		kvt__queue_unlink_locked(w, item);
+		item->state = KVT__ITEM_ACTIVE;
+		w->queued--;
+		if (!item->job->started_ns)
+			item->job->started_ns = now_ns;
+		items[n++] = item;
+	}
+	return n;
+}
+
+uint64_t kvt__queue_waiting_locked(const struct kvt_worker *w, uint64_t *storesp)
+{
+	uint64_t others = 0;
+	for (int c = 0; c < KVT__CLASS_STORE; c++)
+		others += w->queues[c].count;
+	*storesp = w->queues[KVT__CLASS_STORE].count;
+	return others + *storesp;
+}
+
+/* Clears one bit of a mask of idle lanes and returns it; 0 when there is none. */
+static uint64_t take_idle(struct kvt_worker *w, uint64_t candidates)
+{
+	while (candidates) {
+		uint64_t lane = candidates & -candidates;
+		if (atomic_fetch_and(&w->idle_lanes, ~lane) & lane)
+			return lane;
+		candidates &= ~lane;
+	}
+	return 0;
+}
+
+void kvt__wake_one_locked(struct kvt_worker *w, struct kvt__after *after)
+{
+	uint64_t stores, waiting = kvt__queue_waiting_locked(w, &stores);
+	if (after->wake || (!waiting && !w->arms))
+		return;
+	uint64_t idle = atomic_load(&w->idle_lanes),
+		 for_stores = idle & atomic_load(&w->idle_for_stores);
+	/* A lane that has a place for stores takes anything; one that has none would leave a store
+	 * lying. */
+	after->wake = take_idle(w, for_stores);
+	if (!after->wake && (waiting > stores || w->arms))
+		after->wake = take_idle(w, idle);
+}
