@@ -6,7 +6,8 @@ set(test_dir ${PROJECT_SOURCE_DIR}/tests)
 set(test_definitions
     KVT_TEST_DATA_DIR="${test_dir}/data"
     KVT_TEST_MODULE_DIR="${KVT_BUILD_MODULE_DIR}"
-    KVT_TEST_BIN_DIR="${PROJECT_BINARY_DIR}/tests")
+    KVT_TEST_BIN_DIR="${PROJECT_BINARY_DIR}/tests"
+    KVT_TEST_FAKE_MODULE_DIR="${PROJECT_BINARY_DIR}/tests/modules")
 if(TARGET kvtier_tool)
 	list(APPEND test_definitions KVT_TEST_TOOL="$<TARGET_FILE:kvtier_tool>")
 endif()
@@ -62,6 +63,18 @@ endfunction()
 if(KVT_TESTS)
 	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka>=1.1.5)
 
+	# Modules that only tests load, most of them broken in one way each.
+	file(GLOB module_sources CONFIGURE_DEPENDS ${test_dir}/modules/*.c)
+	foreach(source ${module_sources})
+		get_filename_component(name ${source} NAME_WLE)
+		string(MAKE_C_IDENTIFIER test_module_${name} target)
+		add_library(${target} MODULE ${source})
+		target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+		set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name}
+				      LIBRARY_OUTPUT_DIRECTORY ${KVT_BUILD_MODULE_DIR})
+		list(APPEND test_programs ${target})
+	endforeach()
+
 	# tests/*.c that are no test: programs that tests start, if they have a main function, else
 	# code that tests share.
 	file(GLOB helper_sources CONFIGURE_DEPENDS ${test_dir}/*.c)
@@ -83,6 +96,18 @@ if(KVT_TESTS)
 		kvt_test_program(kvtier_test_support)
 		target_link_libraries(kvtier_test_support PUBLIC PkgConfig::CMOCKA)
 	endif()
+
+	# Shared objects that tests load as modules or see refused.
+	file(GLOB module_sources CONFIGURE_DEPENDS ${test_dir}/modules/*.c)
+	foreach(source ${module_sources})
+		get_filename_component(name ${source} NAME_WE)
+		add_library(${name}-fake MODULE ${source})
+		target_include_directories(${name}-fake PRIVATE ${PROJECT_SOURCE_DIR}/include)
+		set_target_properties(${name}-fake PROPERTIES
+				      PREFIX "" OUTPUT_NAME ${name}
+				      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/modules)
+		list(APPEND test_programs ${name}-fake)
+	endforeach()
 
 	file(GLOB test_sources CONFIGURE_DEPENDS ${test_dir}/test_*.c)
 	foreach(source ${test_sources})
