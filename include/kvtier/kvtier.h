@@ -667,8 +667,9 @@ KVT_API void kvt_io_completion_release(struct kvt_io_completion *completion);
  */
 
 #define KVT_HISTOGRAM_BUCKETS 160
-/* Latencies. Bucket b counts values v (ns) with kvt_histogram_bucket(v) == b: four buckets for each
- * power of two. */
+/* Latencies. Each power of two from 4 ns on has four buckets: bucket 4 * e + q counts the values
+ * whose highest bit is 2^(e + 1) and whose next two bits are q. Buckets 0 to 3 count their own
+ * number; the last one also counts whatever is larger (more than half an hour). */
 struct kvt_histogram {
 	uint64_t count;
 	uint64_t sum_ns;
