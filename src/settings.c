@@ -43,9 +43,11 @@ bool kvt__parse_bytes(const char *text, uint64_t *bytesp)
 	if (!is_digit(*text))
 		return false;
 	for (; is_digit(*text); text++) {
-		if (value > (most - 9) / 10)
+		uint64_t digit = (uint64_t)(*text - '0');
+
+		if (value > (most - digit) / 10)
 			return false;
-		value = value * 10 + (uint64_t)(*text - '0');
+		value = value * 10 + digit;
 	}
 	if (*text != '\0') {
 		char unit = *text >= 'a' && *text <= 'z' ? (char)(*text - 'a' + 'A') : *text;
