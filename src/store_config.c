@@ -25,7 +25,7 @@ static int read_text(struct kvt__sync *sync, char **textp, size_t *bytesp)
 	struct kvt_store *store = sync->store;
 	struct kvt_io io = {.op = KVT_IO_HEAD, .name = store->config_name};
 	struct kvt_iovec iov;
-	int error = kvt__sync_io(sync, &io, kvt__sync_timeout_ns(0));
+	int error = kvt__sync_retry(sync, &io, kvt__sync_timeout_ns(0));
 
 	*textp = NULL;
 	if (error != 0)
@@ -47,7 +47,7 @@ static int read_text(struct kvt__sync *sync, char **textp, size_t *bytesp)
 		.iov_count = 1,
 		.length = iov.iov_len,
 	};
-	error = kvt__sync_io(sync, &io, kvt__sync_timeout_ns(iov.iov_len));
+	error = kvt__sync_retry(sync, &io, kvt__sync_timeout_ns(iov.iov_len));
 	if (error == 0 && io.info.object_bytes != KVT_BYTES_UNKNOWN &&
 	    io.info.object_bytes != iov.iov_len)
 		error = KVT_ERANGE;
