@@ -95,7 +95,7 @@ static void measured(struct kvt__req *req)
 	peek(op, first_peek(op));
 }
 
-void kvt__inspect(struct kvt__op *op, void (*then)(struct kvt__op *op, int verdict))
+void kvt__chunk_inspect(struct kvt__op *op, void (*then)(struct kvt__op *op, int verdict))
 {
 	struct kvt__req *req = op->control;
 	op->inspected = then;

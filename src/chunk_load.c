@@ -223,7 +223,7 @@ static void conclude(struct kvt__op *op)
 {
 	if (op->odd) {
 		op->odd = false;
-		kvt__inspect(op, inspected);
+		kvt__chunk_inspect(op, inspected);
 	} else if (op->again) {
 		restart(op);
 	} else if (op->changed) {

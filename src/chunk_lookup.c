@@ -89,7 +89,7 @@ static void answered(struct kvt__req *req)
 		odd_length(op);
 	} else if (op->job->lookup_flags & KVT_LOOKUP_PRESENCE) {
 		op->found = req->io.info;
-		kvt__inspect(op, inspected);
+		kvt__chunk_inspect(op, inspected);
 	} else {
 		kvt__op_finish(op, KVT_STATUS_PARTIAL);
 	}

@@ -458,7 +458,7 @@ static void settle(struct kvt__op *op)
 	if (op->found.object_bytes == op->layout.object_bytes || raw_hit)
 		skipped(op, 0);
 	else
-		kvt__inspect(op, settled);
+		kvt__chunk_inspect(op, settled);
 }
 
 static void asked(struct kvt__req *req)

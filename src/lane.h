@@ -317,6 +317,6 @@ void kvt__config_start(struct kvt__lane *lane); /* config_step.c */
  * is: 0 with op->parsed filled (a valid trailer of any key), or KVT_ENOENT, KVT_EFOREIGN,
  * KVT_ECORRUPT, KVT_EFORMAT, or the failure of the request. chunk_inspect.c
  */
-void kvt__inspect(struct kvt__op *op, void (*then)(struct kvt__op *op, int verdict));
+void kvt__chunk_inspect(struct kvt__op *op, void (*then)(struct kvt__op *op, int verdict));
 
 #endif
