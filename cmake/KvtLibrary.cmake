@@ -37,3 +37,7 @@ set_target_properties(kvtier_shared PROPERTIES
 		      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
 		      LINK_DEPENDS ${export_map})
 target_link_options(kvtier_shared PRIVATE -Wl,--version-script=${export_map} -Wl,-z,relro,-z,now)
+if(NOT KVT_SANITIZE AND NOT KVT_FUZZ)
+	# A sanitizer's runtime comes with the program.
+	target_link_options(kvtier_shared PRIVATE -Wl,--no-undefined)
+endif()
