@@ -36,8 +36,9 @@ static int file_choice(const struct kvt_host *host, const struct kvt_option_valu
 	for (int i = 0; words[i]; i++)
 		if (!strcmp(option->value, words[i]))
 			return i;
-	host->fail(host, "option %s: '%s', expected %s, %s%s%s", option->name, option->value,
-		   words[0], words[1], words[2] ? " or " : "", words[2] ? words[2] : "");
+	host->fail(host, "option %s: '%s', expected %s%s%s or %s", option->name, option->value,
+		   words[0], words[2] ? ", " : "", words[2] ? words[1] : "",
+		   words[2] ? words[2] : words[1]);
 	return -1;
 }
 
