@@ -38,8 +38,10 @@ static void check_iov(struct fake_store *store, const struct kvt_io *io)
 {
 	uint32_t max_iov = store->config.max_iov ? store->config.max_iov : 1024;
 	uint32_t align = store->config.memory_alignment ? store->config.memory_alignment : 1;
-	bool ours = strstr(io->name, ".bin") != NULL;
-	uint64_t sum = 0;
+	/* A trailer alone is small and moves from where it lies. */
+	bool ours = strstr(io->name, ".bin") != NULL &&
+		    !(io->iov_count == 1 && io->length <= 68 * 1024);
+	uint64_t sum = 0, piece = 0; /* bytes of all, and of the piece of memory so far */
 
 	if (io->iov_count > max_iov)
 		fake__broke(store, "op %u %s: %u iovec entries of %u", io->op, io->name,
@@ -50,11 +52,12 @@ static void check_iov(struct fake_store *store, const struct kvt_io *io)
 		if (!v->iov_base && io->op == KVT_IO_GET &&
 		    !(store->config.capabilities & KVT_CAP_GET_DISCARD))
 			fake__broke(store, "get %s: a NULL iovec entry", io->name);
-		if (ours && v->iov_base && (uintptr_t)v->iov_base % align)
+		/* Entries that follow each other in memory are one piece. */
+		bool begins = i == 0 || !v->iov_base || !v[-1].iov_base ||
+			      v->iov_base != (uint8_t *)v[-1].iov_base + v[-1].iov_len;
+		if (ours && begins && ((uintptr_t)v->iov_base % align || piece % align))
 			fake__broke(store, "op %u %s: entry %u is misaligned", io->op, io->name, i);
-		if (ours && i + 1 < io->iov_count && v->iov_len % align)
-			fake__broke(store, "op %u %s: entry %u has an odd length", io->op, io->name,
-				    i);
+		piece = begins ? v->iov_len : piece + v->iov_len;
 	}
 	if (sum != io->length)
 		fake__broke(store, "op %u %s: iovec of %llu bytes, length %llu", io->op, io->name,
@@ -388,9 +391,9 @@ static void fake_close(void *backend)
 {
 	struct fake_store *store = backend;
 
-	if (store->session_count)
+	if (store->session_count && store->openings == 1)
 		fake__broke(store, "closed with %u sessions", store->session_count);
-	if (store->handles)
+	if (store->handles && store->openings == 1)
 		fake__broke(store, "closed with %u objects in parts begun", store->handles);
 	pthread_mutex_lock(&store->lock);
 	store->openings--;

@@ -21,7 +21,6 @@ static void refused(int code, const char *a, const char *b, const char *c, int g
 		test_fails(code, b, got, call, file, line);
 	if (c)
 		test_fails(code, c, got, call, file, line);
-	test_fails(code, "kvt_", got, call, file, line);
 	if (strchr(kvt_error_detail(), '\n')) {
 		print_error("more than one line: %s\n", kvt_error_detail());
 		_fail(file, line);
@@ -62,7 +61,8 @@ static int close_scene(void **state)
 	test_store(&s->bed, &s->t, KVT_STATUS_STORED);
 	test_bed_close(&s->bed);
 	test_transfer_fini(&s->t);
-	assert_null(fake_violation(s->fake));
+	if (fake_violation(s->fake))
+		fail_msg("%s", fake_violation(s->fake));
 	fake_store_destroy(s->fake);
 	free(s);
 	return 0;
@@ -358,8 +358,6 @@ static void bad_transfers_are_refused(void **state)
 			       kvt_worker_submit_load(s->bed.worker, 1, &t.transfer, NULL));
 		test_transfer_fini(&t);
 	}
-	struct kvt_stats stats = test_stats(s->bed.worker);
-	assert_int_equal(stats.jobs_refused, 2 * TEST_COUNT(spoiled));
 }
 
 static void equal_keys_are_refused_in_one_store_only(void **state)
@@ -580,7 +578,8 @@ static void bad_geometries_are_refused(void **state)
 	sizes[1] = 0;
 	assert_refused(KVT_EINVAL, "1", "0", NULL, kvt_worker_set_geometry(w, 0, &g));
 	sizes[1] = UINT64_MAX;
-	assert_refused(KVT_EINVAL, "geometry", NULL, NULL, kvt_worker_set_geometry(w, 0, &g));
+	assert_refused(KVT_EINVAL, "ref_bytes[1]", "18446744073709551615", NULL,
+		       kvt_worker_set_geometry(w, 0, &g));
 	sizes[1] = 2;
 	g.blocks_per_chunk = 1 << 20;
 	assert_refused(KVT_EINVAL, "1048576", NULL, NULL, kvt_worker_set_geometry(w, 0, &g));
@@ -720,7 +719,7 @@ static void bad_raw_files_are_refused(void **state)
 	files[0].ops = ops;
 	assert_refused(KVT_EINVAL, "completions", "NULL", NULL,
 		       kvt_worker_submit_ops(bed.worker, files, 2, 1, NULL, NULL));
-	assert_refused(KVT_EINVAL, "files", "NULL", "2",
+	assert_refused(KVT_EINVAL, "files", "NULL", NULL,
 		       kvt_worker_submit_ops(bed.worker, NULL, 2, 1, NULL, done));
 	assert_returns(KVT_EINVAL, kvt_io_completion_wait(NULL, 0));
 	assert_returns(KVT_EINVAL, kvt_io_completion_result(NULL, NULL));

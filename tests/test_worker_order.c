@@ -160,23 +160,35 @@ static void one_class_runs_in_order_of_submission(void **state)
 
 static void stores_do_not_starve(void **state)
 {
-	enum { LOADS = 500 };
-	static const struct test_group many = {LOADS, 0, 1, {64}};
+	enum { AHEAD = 200 };
 	struct scene s;
-	struct test_transfer loads;
+	struct test_transfer load;
+	struct kvt_result *result;
+	uint64_t next = 2, taken = 0;
+	bool stored = false;
 
 	(void)state;
 	scene_init(&s, NULL);
 	scene_open(&s);
-	test_transfer_init(&loads, 1, &many, 1, 77);
+	test_transfer_init(&load, 1, &page, 1, 77);
 	close_gate(&s);
+	for (; next < AHEAD; next++)
+		assert_ok(kvt_worker_submit_load(s.bed.worker, next, &load.transfer, NULL));
 	submit_store(&s, 1, 0);
-	assert_ok(kvt_worker_submit_load(s.bed.worker, 2, &loads.transfer, NULL));
-	open_gate(&s);
-	assert_in_range(first_request(&s, s.names[0]), 1, LOADS / 2);
-	take(&s, 1, KVT_STATUS_STORED);
-	take(&s, 2, KVT_STATUS_MISSING);
-	test_transfer_fini(&loads);
+	fake_rule_remove(s.fake, &s.gate);
+	/* Loads never run out; the store has to come all the same. */
+	while (!stored) {
+		if (kvt_worker_poll(s.bed.worker, &result, 1) == 0)
+			continue;
+		stored = result->job_id == 1;
+		kvt_result_release(result);
+		taken++;
+		if (next == 1000)
+			next = 2000; /* the blocker's id */
+		assert_ok(kvt_worker_submit_load(s.bed.worker, next++, &load.transfer, NULL));
+	}
+	assert_true(taken < next);
+	test_transfer_fini(&load);
 	scene_close(&s);
 }
 
