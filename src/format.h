@@ -91,8 +91,8 @@ struct kvt__trailer {
 /*
  * Looks at the last 64 bytes of an object of object_bytes: 0 with *trailer_bytesp set when the
  * whole trailer should be read (it has our magic and a possible length); KVT_EFOREIGN without our
- * magic; KVT_ECORRUPT when the lengths are impossible; KVT_EFORMAT when another version's trailer is
- * longer than KVT__MAX_TRAILER_BYTES, so that it cannot be checked here. Works for every format
+ * magic; KVT_ECORRUPT when the lengths are impossible; KVT_EFORMAT when another version's trailer
+ * is longer than KVT__MAX_TRAILER_BYTES, so that it cannot be checked here. Works for every format
  * version.
  */
 int kvt__tail_peek(const uint8_t *tail, uint64_t object_bytes, uint64_t *trailer_bytesp);

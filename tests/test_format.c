@@ -794,6 +794,68 @@ static void trailers_too_long_to_be_read_are_refused_by_their_length(void **stat
 	object_free(&object);
 }
 
+static void trailers_at_the_limits_are_accepted(void **state)
+{
+	static const struct {
+		uint32_t blocks, refs;
+		uint64_t size;
+	} cases[] = {
+		{1, 1, UINT64_C(1) << 46},
+		{1, 1u << 20, UINT64_C(1) << 26},
+		{1u << 20, 1, UINT64_C(1) << 26},
+		{1024, 1024, 1},
+		{UINT32_MAX, 0, 0},
+	};
+	uint64_t *sizes = malloc((1u << 20) * sizeof(*sizes)), peeked;
+	uint8_t hash[64] = {1}, digest[8] = {2};
+	const struct kvt__identity identity = {hash, sizeof(hash), 3, 4, digest};
+
+	(void)state;
+	assert_non_null(sizes);
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct kvt__geometry geometry = {cases[i].blocks, cases[i].refs, sizes};
+		struct kvt__layout layout;
+		struct kvt__trailer trailer;
+		uint8_t *bytes;
+
+		for (uint32_t d = 0; d < cases[i].refs; d++)
+			sizes[d] = cases[i].size;
+		assert_ok(kvt__layout_init(&layout, &geometry, sizeof(hash)));
+		/* The payload is not needed. */
+		bytes = calloc(1, layout.trailer_bytes);
+		assert_non_null(bytes);
+		kvt__presence_all(bytes, &layout);
+		kvt__trailer_seal(bytes, &layout, &geometry, &identity, false);
+		assert_ok(kvt__tail_peek(bytes + layout.trailer_bytes - KVT__TAIL_BYTES,
+					 layout.object_bytes, &peeked));
+		assert_int_equal(peeked, layout.trailer_bytes);
+		assert_ok(kvt__trailer_parse(bytes, layout.trailer_bytes, layout.object_bytes,
+					     &trailer));
+		assert_ok(kvt__trailer_compare(&trailer, &geometry, &identity));
+		free(bytes);
+	}
+	free(sizes);
+}
+
+static void the_longest_and_shortest_trailers_are_peeked(void **state)
+{
+	static const uint64_t lengths[] = {KVT__TAIL_BYTES, KVT__MAX_TRAILER_BYTES};
+	struct object object;
+	uint64_t peeked;
+
+	(void)state;
+	object_make(&object, false);
+	for (size_t i = 0; i < TEST_COUNT(lengths); i++) {
+		const struct field_change trailer = {40, 8, lengths[i], NULL};
+		const struct field_change payload = {32, 8, 0, NULL};
+		set_field(&object, &trailer);
+		set_field(&object, &payload);
+		assert_ok(kvt__tail_peek(tail_of(&object), lengths[i], &peeked));
+		assert_int_equal(peeked, lengths[i]);
+	}
+	object_free(&object);
+}
+
 static void bytes_without_magic_are_foreign(void **state)
 {
 	uint8_t bytes[4096];
@@ -872,6 +934,8 @@ int main(void)
 		cmocka_unit_test(impossible_contents_are_corrupt_even_under_a_right_checksum),
 		cmocka_unit_test(an_unknown_version_is_told_from_damage_by_the_checksum),
 		cmocka_unit_test(trailers_too_long_to_be_read_are_refused_by_their_length),
+		cmocka_unit_test(trailers_at_the_limits_are_accepted),
+		cmocka_unit_test(the_longest_and_shortest_trailers_are_peeked),
 		cmocka_unit_test(bytes_without_magic_are_foreign),
 		cmocka_unit_test(a_mismatch_names_the_first_difference),
 	};

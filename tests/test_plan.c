@@ -599,6 +599,148 @@ static void random_transfers_agree_with_a_plain_recomputation(void **state)
 	free(brute.offsets);
 }
 
+/* The first copy whose size is another than that of its ref's first block, and that block's; false
+ * when there is none. */
+static bool first_odd_size(const struct input *input, uint64_t *oddp, uint64_t *firstp)
+{
+	uint64_t at = 0;
+
+	for (uint32_t g = 0; g < input->transfer.group_count; g++) {
+		for (uint32_t d = 0; d < input->refs[g] && input->blocks[g] > 0; d++) {
+			for (uint64_t b = 0; b < input->blocks[g]; b++) {
+				*oddp = at + b;
+				*firstp = at;
+				if (input->sizes[at + b] != input->sizes[at])
+					return true;
+			}
+			at += input->blocks[g];
+		}
+	}
+	return false;
+}
+
+static void sizes_that_differ_are_found_where_they_are(void **state)
+{
+	struct test_random random = {test_seed(6)};
+	struct input *input = malloc(sizeof(*input));
+
+	(void)state;
+	assert_non_null(input);
+	for (int round = 0; round < 5000; round++) {
+		uint64_t odd, first;
+		char detail[96];
+
+		random_input(input, &random);
+		for (uint64_t n = 1 + test_random_below(&random, 3); n > 0; n--) {
+			if (input->transfer.copy_count > 0)
+				input->sizes[test_random_below(&random,
+							       input->transfer.copy_count)]++;
+		}
+		if (!first_odd_size(input, &odd, &first)) {
+			assert_ok(kvt_plan_transfer(&input->transfer, 1, ignore, NULL));
+			continue;
+		}
+		(void)snprintf(detail, sizeof(detail),
+			       "sizes[%" PRIu64 "] is %" PRIu64 ", expected %" PRIu64
+			       " as in sizes[%" PRIu64 "] of",
+			       odd, input->sizes[odd], input->sizes[first], first);
+		refused(input, detail);
+	}
+	free(input);
+}
+
+static void keys_have_1_to_64_hash_bytes(void **state)
+{
+	uint8_t hash[64] = {0};
+
+	(void)state;
+	for (uint32_t bytes = 0; bytes <= 70; bytes++) {
+		const struct kvt_key key = {hash, bytes, 0};
+		if (bytes >= 1 && bytes <= 64)
+			assert_ok(kvt__key_check(&key, 7));
+		else
+			assert_fails(KVT_EINVAL, "keys[7]: ", kvt__key_check(&key, 7));
+	}
+	assert_returns(KVT_EINVAL, kvt__key_check(&(struct kvt_key){hash, UINT32_MAX, 0}, 0));
+}
+
+static void copies_may_end_where_the_address_space_ends(void **state)
+{
+	static const uint64_t sizes[] = {1, 2, 4096, UINT64_C(1) << 40};
+	struct input *input = malloc(sizeof(*input));
+
+	(void)state;
+	assert_non_null(input);
+	for (size_t i = 0; i < TEST_COUNT(sizes); i++) {
+		input_init(input, 1);
+		input_group(input, 1, 1, 0);
+		input->transfer.copy_count = input->transfer.key_count = 1;
+		input->sizes[0] = sizes[i];
+		input->ptrs[0] = UINT64_MAX - (sizes[i] - 1);
+		assert_ok(kvt_plan_transfer(&input->transfer, 1, ignore, NULL));
+		if (input->ptrs[0] == UINT64_MAX)
+			continue;
+		input->ptrs[0]++;
+		refused(input, "ptrs[0] is 0x");
+	}
+	free(input);
+}
+
+static int count_copies(void *context, const struct kvt_chunk_plan *plan)
+{
+	*(uint64_t *)context += plan->copy_count;
+	return 0;
+}
+
+static void any_number_of_refs_and_groups_is_planned(void **state)
+{
+	static const uint32_t counts[] = {1, 63, 64, 65, 1000, 1u << 20, (1u << 20) + 1};
+	const uint32_t most = (1u << 20) + 1;
+	uint64_t *numbers = malloc(most * sizeof(*numbers)), blocks = 1, copies;
+	int64_t index = 0;
+	const struct kvt_key key = {"k", 1, 0};
+
+	(void)state;
+	assert_non_null(numbers);
+	for (uint32_t i = 0; i < most; i++)
+		numbers[i] = 1;
+	for (size_t i = 0; i < TEST_COUNT(counts); i++) {
+		const struct kvt_transfer transfer = {
+			sizeof(transfer), 1,	   1,	      &blocks, &counts[i], &index,
+			numbers,	  numbers, counts[i], &key,    1,
+		};
+		copies = 0;
+		if (counts[i] == most) {
+			assert_fails(KVT_EINVAL, "group 0: ref_count is 1048577, expected at most",
+				     kvt_plan_transfer(&transfer, 1, count_copies, &copies));
+			continue;
+		}
+		assert_ok(kvt_plan_transfer(&transfer, 1, count_copies, &copies));
+		assert_int_equal(copies, counts[i]);
+	}
+	/* Groups: one block each, without refs, so that only keys are needed. */
+	static const uint32_t groups[] = {15, 16, 17, 500};
+	static const uint32_t no_refs[500];
+	static const int64_t indices[500];
+	for (size_t i = 0; i < TEST_COUNT(groups); i++) {
+		struct kvt_key keys[500];
+		const struct kvt_transfer transfer = {
+			.struct_size = sizeof(transfer),
+			.blocks_per_chunk = 1,
+			.group_count = groups[i],
+			.group_block_counts = numbers,
+			.group_data_ref_counts = no_refs,
+			.block_indices = indices,
+			.keys = keys,
+			.key_count = groups[i],
+		};
+		for (uint32_t k = 0; k < groups[i]; k++)
+			keys[k] = (struct kvt_key){"k", 1, k};
+		assert_ok(kvt_plan_transfer(&transfer, 1, ignore, NULL));
+	}
+	free(numbers);
+}
+
 static void one_wrong_thing_in_a_random_transfer_is_found_where_it_is(void **state)
 {
 	struct test_random random = {test_seed(5)};
@@ -700,6 +842,10 @@ int main(void)
 		cmocka_unit_test(a_callback_that_stops_is_the_result),
 		cmocka_unit_test(negative_block_indices_count_back_from_the_chunk_before),
 		cmocka_unit_test(random_transfers_agree_with_a_plain_recomputation),
+		cmocka_unit_test(sizes_that_differ_are_found_where_they_are),
+		cmocka_unit_test(keys_have_1_to_64_hash_bytes),
+		cmocka_unit_test(copies_may_end_where_the_address_space_ends),
+		cmocka_unit_test(any_number_of_refs_and_groups_is_planned),
 		cmocka_unit_test(one_wrong_thing_in_a_random_transfer_is_found_where_it_is),
 		cmocka_unit_test(equal_keys_are_found_in_any_number_of_keys),
 	};
