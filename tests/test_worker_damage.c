@@ -289,6 +289,8 @@ static void plant(struct chunk_scene *s, damage_fn damage, int64_t age_ns)
 	free(o.bytes);
 }
 
+static unsigned wrong_fates;
+
 /* One damage, loaded whole or only in slot 2; afterwards a store has to repair it. */
 static void check_damage(struct chunk_scene *s, size_t d, bool sparse, bool old)
 {
@@ -297,11 +299,14 @@ static void check_damage(struct chunk_scene *s, size_t d, bool sparse, bool old)
 	bool goes = damages[d].fate == GOES || (damages[d].fate == GOES_WHEN_OLD && old);
 
 	plant(s, damages[d].damage, old ? 11 * MINUTE_NS : 9 * MINUTE_NS);
+	print_message("  %s, %s, %s\n", damages[d].name, sparse ? "sparse" : "whole",
+		      old ? "old" : "young");
 	chunk_load(s, sparse ? 2 : 0, sparse ? 1 : 4, 1, status, damages[d].error);
-	if (fake_object_exists(s->fake, s->name) == goes)
-		fail_msg("%s, %s, %s: the object %s", damages[d].name, sparse ? "sparse" : "whole",
-			 old ? "old" : "young", goes ? "stayed" : "was removed");
-	assert_int_equal(test_stats(s->bed.worker).removed_corrupt - removed, goes);
+	if (fake_object_exists(s->fake, s->name) == goes ||
+	    test_stats(s->bed.worker).removed_corrupt - removed != goes) {
+		print_error("    the object %s\n", goes ? "stayed" : "was removed");
+		wrong_fates++;
+	}
 	if (status == KVT_STATUS_FAILED || status == KVT_STATUS_LOADED) {
 		chunk_scene_next(s);
 		return;
@@ -323,12 +328,12 @@ static void every_damage_has_its_status_and_its_fate(void **state)
 	};
 
 	(void)state;
+	wrong_fates = 0;
 	for (size_t c = 0; c < TEST_COUNT(configs); c++) {
 		struct chunk_scene s;
 		chunk_scene_init(&s, &configs[c], &shape);
 		chunk_scene_open(&s);
 		for (size_t d = 0; d < TEST_COUNT(damages); d++) {
-			print_message("  %s\n", damages[d].name);
 			check_damage(&s, d, false, false);
 			check_damage(&s, d, false, true);
 			check_damage(&s, d, true, false);
@@ -336,6 +341,7 @@ static void every_damage_has_its_status_and_its_fate(void **state)
 		}
 		chunk_scene_close(&s);
 	}
+	assert_int_equal(wrong_fates, 0);
 }
 
 static void damage_elsewhere_does_not_hurt_a_partial_load(void **state)
