@@ -193,7 +193,14 @@ static void read_trailer(struct kvt__op *op)
 	uint64_t bytes = op->trailer_bytes;
 	if (op->found.object_bytes > op->layout.object_bytes)
 		bytes += KVT__PAGE_BYTES;
-	int verdict = kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
+	uint64_t tail_says = 0;
+	int verdict = kvt__tail_peek(op->trailer + bytes - KVT__TAIL_BYTES, op->found.object_bytes, &tail_says);
+	if (!verdict && tail_says != bytes) { /* our length by chance: another geometry */
+		op->odd = true;
+		return;
+	}
+	if (!verdict)
+		verdict = kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
 	if (!verdict)
 		verdict = kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity);
 	if (verdict) {
@@ -374,10 +381,10 @@ static void wait_for_trailer(struct kvt__req *req)
 		release_landed(op);
 }
 
-static void last_page(struct kvt__req *req)
+static void partial_trailer(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
-	req->range = op->last_page_range;
+	req->range = op->partial_range;
 	if (req->result == KVT_ERANGE || req->result == KVT_ENOENT || req->result == KVT_EPRECOND)
 		op->changed = true;
 	else if (req->result)
@@ -387,20 +394,22 @@ static void last_page(struct kvt__req *req)
 	wait_for_trailer(req);
 }
 
-/* A partial object has one more page, whose end is the tail. Read with the request that brought the
- * rest of the trailer, which keeps its buffer and its checksums meanwhile. */
-static void read_last_page(struct kvt__req *req)
+/*
+ * A partial object has one more page, whose end is the tail: its trailer is read again, whole, with the request that brought
+ * the first part, which keeps its buffer and its checksums meanwhile.
+ */
+static void read_partial_trailer(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
-	op->last_page_range = req->range;
+	op->partial_range = req->range;
 	kvt__req_prepare(req, KVT_IO_GET);
 	req->range = NULL;
-	req->iov[0] = (struct kvt_iovec){op->trailer + op->trailer_bytes, KVT__PAGE_BYTES};
+	req->iov[0] = (struct kvt_iovec){op->trailer, op->trailer_bytes + KVT__PAGE_BYTES};
 	req->io.iov = req->iov;
 	req->io.iov_count = 1;
-	req->io.length = KVT__PAGE_BYTES;
-	req->io.offset = (int64_t)op->layout.object_bytes;
-	kvt__req_io(req, last_page);
+	req->io.length = op->trailer_bytes + KVT__PAGE_BYTES;
+	req->io.offset = (int64_t)op->payload_bytes;
+	kvt__req_io(req, partial_trailer);
 }
 
 /* Notes which object the bytes are of; false when it is not the one that the others are of, or not
@@ -475,7 +484,7 @@ static void landed(struct kvt__req *req)
 	}
 	if (with_trailer && op->trailer_pending == 0 && !must_conclude(op)) {
 		if (op->found.object_bytes > op->layout.object_bytes) {
-			read_last_page(req);
+			read_partial_trailer(req);
 			return;
 		}
 		read_trailer(op);

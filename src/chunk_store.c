@@ -396,7 +396,6 @@ void kvt__store_write(struct kvt__op *op)
 	struct kvt__req *req = op->control;
 	kvt__req_prepare(req, KVT_IO_BEGIN);
 	req->io.object_bytes = op->object_bytes;
-	set_condition(op, req);
 	kvt__req_io(req, begun);
 }
 

@@ -2,7 +2,8 @@
 /*
  * Freeing capacity. A first listing adds up the bytes by how long they have not been used, in
  * buckets of a thousandth of that time; a second one removes what is in older buckets than the one
- * where the limit lies, and of that bucket the oldest.
+ * where the limit lies, and of that bucket the oldest. When so much was replaced or stored
+ * meanwhile that the limit is not met, it begins again.
  */
 #include "gc.h"
 
@@ -14,6 +15,7 @@
 #define MANTISSA_BITS	 10
 #define BUCKETS		 ((65u - MANTISSA_BITS) << MANTISSA_BITS)
 #define CANDIDATES	 8192u
+#define MAX_ROUNDS	 3
 #define SWEEP_AGE_S	 86400u
 #define SWEEP_TIMEOUT_NS INT64_C(600000000000)
 
@@ -32,6 +34,8 @@ struct gc {
 	struct kvt__sync sync;
 	int64_t begun_ns;
 	uint64_t left_bytes; /* what is there, after what was removed */
+	uint64_t changes;    /* objects removed, also by others, or replaced */
+	bool again;	     /* what is found has been counted by an earlier round */
 	uint64_t *buckets;   /* bytes by age */
 	uint32_t limit;	     /* second listing: older buckets go */
 	struct candidate *candidates;
@@ -92,6 +96,8 @@ static int remove_one(struct gc *gc, const char *name, uint64_t bytes,
 		return kvt__fail(KVT_ECANCELED, "gc: stopped");
 	if (!gc->order->dry_run)
 		error = kvt__sync_remove(&gc->sync, name, version);
+	if (error == 0 || error == KVT_EPRECOND || error == KVT_ENOENT)
+		gc->changes++;
 	if (error == KVT_EPRECOND)
 		return 0; /* replaced: used just now */
 	if (error == KVT_ENOENT) {
@@ -126,12 +132,14 @@ static int count_one(void *context, const struct kvt_list_item *item)
 		return kvt__fail(KVT_ECANCELED, "gc: stopped");
 	if (!is_in_scope(gc, item->name))
 		return 0;
-	gc->summary->objects++;
-	gc->summary->bytes += bytes;
+	if (!gc->again) {
+		gc->summary->objects++;
+		gc->summary->bytes += bytes;
+	}
 	gc->left_bytes += bytes;
 	if (gc->order->older_than_ns > 0 && (uint64_t)unused > gc->order->older_than_ns)
 		return remove_one(gc, item->name, bytes, &item->info.version);
-	used = kvt__now_ns() - unused;
+	used = gc->sync.listed_ns - unused;
 	gc->buckets[used < gc->begun_ns ? bucket_of((uint64_t)(gc->begun_ns - used)) : 0] += bytes;
 	return 0;
 }
@@ -147,7 +155,7 @@ static int by_use(const void *a, const void *b)
 static int free_one(void *context, const struct kvt_list_item *item)
 {
 	struct gc *gc = context;
-	int64_t used = kvt__now_ns() - unused_ns(&item->info);
+	int64_t used = gc->sync.listed_ns - unused_ns(&item->info);
 	uint32_t bucket = used < gc->begun_ns ? bucket_of((uint64_t)(gc->begun_ns - used)) : 0;
 	struct candidate *candidate;
 
@@ -181,26 +189,42 @@ static uint32_t find_limit(const struct gc *gc)
 	return bucket;
 }
 
-static int free_bytes(struct gc *gc)
+/* Removes the least recently used of what the first listing has counted. */
+static int free_bytes(struct gc *gc, const char *prefix)
 {
 	int error;
 
-	if (gc->left_bytes <= gc->order->keep_bytes || gc->left_bytes <= gc->order->begin_above)
-		return 0;
-	gc->candidates = kvt__alloc(&gc->store->env, CANDIDATES * sizeof(*gc->candidates));
-	if (gc->candidates == NULL)
-		return kvt__fail(KVT_ENOMEM, "gc: out of memory");
 	gc->limit = find_limit(gc);
-	error = kvt__list_each(&gc->sync, gc->order->whole_root ? "" : gc->store->ns.base_name,
-			       free_one, gc);
+	gc->candidate_count = 0;
+	error = kvt__list_each(&gc->sync, prefix, free_one, gc);
 	if (error == 0)
 		qsort(gc->candidates, gc->candidate_count, sizeof(*gc->candidates), by_use);
 	for (size_t i = 0;
 	     error == 0 && i < gc->candidate_count && gc->left_bytes > gc->order->keep_bytes; i++)
 		error = remove_one(gc, gc->candidates[i].name, gc->candidates[i].bytes,
 				   &gc->candidates[i].version);
-	kvt__free(&gc->store->env, gc->candidates);
 	return error;
+}
+
+/* Counts and frees: 1 when others have changed so much meanwhile that it is worth another round. */
+static int run_round(struct gc *gc)
+{
+	const char *prefix = gc->order->whole_root ? "" : gc->store->ns.base_name;
+	int error;
+
+	memset(gc->buckets, 0, BUCKETS * sizeof(*gc->buckets));
+	gc->begun_ns = kvt__now_ns();
+	gc->left_bytes = 0;
+	gc->changes = 0;
+	error = kvt__list_each(&gc->sync, prefix, count_one, gc);
+	if (error != 0 || gc->left_bytes <= gc->order->keep_bytes ||
+	    (!gc->again && gc->left_bytes <= gc->order->begin_above))
+		return error;
+	error = free_bytes(gc, prefix);
+	if (error != 0 || gc->order->dry_run)
+		return error;
+	gc->again = true;
+	return gc->left_bytes > gc->order->keep_bytes && gc->changes > 0;
 }
 
 static int sweep(struct gc *gc)
@@ -221,22 +245,25 @@ int kvt__gc_run(struct kvt_store *store, const struct kvt__gc_order *order,
 		struct kvt_gc_summary *summary)
 {
 	struct gc gc = {.store = store, .order = order, .summary = summary};
-	int error;
+	int error = 0;
 
-	gc.buckets = kvt__zalloc(&store->env, BUCKETS * sizeof(*gc.buckets));
-	if (gc.buckets == NULL)
-		return kvt__fail(KVT_ENOMEM, "gc: out of memory");
-	error = kvt__sync_open(&gc.sync, store, true);
+	gc.buckets = kvt__alloc(&store->env, BUCKETS * sizeof(*gc.buckets));
+	gc.candidates = kvt__alloc(&store->env, CANDIDATES * sizeof(*gc.candidates));
+	if (gc.buckets == NULL || gc.candidates == NULL)
+		error = kvt__fail(KVT_ENOMEM, "gc: out of memory");
+	if (error == 0)
+		error = kvt__sync_open(&gc.sync, store, true);
 	if (error == 0)
 		error = sweep(&gc);
-	if (error == 0) {
-		gc.begun_ns = kvt__now_ns();
-		error = kvt__list_each(&gc.sync, order->whole_root ? "" : store->ns.base_name,
-				       count_one, &gc);
+	for (int round = 0; error == 0 && round < MAX_ROUNDS; round++) {
+		int more = run_round(&gc);
+
+		error = more < 0 ? more : 0;
+		if (more <= 0)
+			break;
 	}
-	if (error == 0)
-		error = free_bytes(&gc);
 	kvt__sync_close(&gc.sync);
+	kvt__free(&store->env, gc.candidates);
 	kvt__free(&store->env, gc.buckets);
 	return error;
 }

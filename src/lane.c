@@ -234,9 +234,8 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	*t = (struct taken){0};
 	uint32_t room = lane->hungry_first ? 0 : lane->requests_free_count;
 	bool stores = stores_may_start(lane);
-	uint32_t places = stores && lane->store_places > lane->store_ops
-				  ? lane->store_places - lane->store_ops
-				  : 0;
+	uint32_t free_places = lane->store_places > lane->store_ops ? lane->store_places - lane->store_ops : 0;
+	uint32_t places = stores ? free_places : 0;
 	pthread_mutex_lock(&w->lock);
 	t->arms = w->arms;
 	w->arms = w->arms_last = NULL;
@@ -254,7 +253,7 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	t->more = room && !exhausted;
 	if (room && exhausted && !t->count) {
 		atomic_fetch_or(&w->idle_lanes, bit);
-		if (places)
+		if (free_places)
 			atomic_fetch_or(&w->idle_for_stores, bit);
 		else
 			atomic_fetch_and(&w->idle_for_stores, ~bit);
@@ -416,9 +415,13 @@ static void *lane_main(void *arg)
 	/* Lanes wake each other: none runs before all are there. */
 	while (w->lanes_ready < w->config.lanes && !w->lanes_released)
 		pthread_cond_wait(&w->changed, &w->lock);
-	bool failed = w->lanes_released;
+	bool complete = w->lanes_ready == w->config.lanes;
+	if (!complete || lane->start_error) { /* create fails; the others do not wait for this one */
+		w->lanes_quiet++;
+		pthread_cond_broadcast(&w->changed);
+	}
 	pthread_mutex_unlock(&w->lock);
-	if (!failed && !lane->start_error)
+	if (complete && !lane->start_error)
 		run(lane);
 	close_lane(lane);
 	pthread_mutex_lock(&w->lock);

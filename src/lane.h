@@ -148,7 +148,7 @@ struct kvt__op {
 	bool proven;		 /* loads: proven bad, so it may be removed */
 	int verdict;		 /* loads: of the format on the trailer */
 	struct kvt__req *landed; /* loads: ranges that wait for the trailer */
-	struct kvt__range *last_page_range;
+	struct kvt__range *partial_range;
 	bool bad_slot;
 	uint32_t bad_slot_index;
 	uint32_t rounds;     /* of merging, or of starting over */

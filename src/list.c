@@ -105,6 +105,7 @@ int kvt__list_each(struct kvt__sync *sync, const char *prefix, kvt__list_fn call
 	page->store = store;
 	do {
 		result = ask(sync, page, prefix);
+		sync->listed_ns = kvt__now_ns();
 		for (size_t i = 0; result == 0 && i < page->count; i++) {
 			struct kvt_list_item item = {
 				.name = page->names + page->items[i].name_at,

@@ -3,9 +3,10 @@
  * the worker's lock. */
 #include "worker.h"
 
-/* A store that has waited this long takes one turn in five even when others keep coming. */
-#define STORE_AGE_NS INT64_C(500000000)
-#define STORE_TURN   4
+/* Stores take one turn in a hundred even when others keep coming, and one in five once the oldest has waited this long. */
+#define STORE_AGE_NS   INT64_C(500000000)
+#define AGED_TURN      4
+#define STORE_TURN     99
 
 static void list_push(struct kvt__queue *q, struct kvt__item *item)
 {
@@ -80,8 +81,8 @@ uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, u
 		struct kvt__item *item = NULL;
 		struct kvt__item *aged =
 			stores < max_stores ? w->queues[KVT__CLASS_STORE].first : NULL;
-		if (aged && w->since_store >= STORE_TURN &&
-		    now_ns - aged->job->submitted_ns > STORE_AGE_NS)
+		bool old = aged && now_ns - aged->job->submitted_ns > STORE_AGE_NS;
+		if (aged && w->since_store >= (old ? AGED_TURN : STORE_TURN))
 			item = aged;
 		for (int c = 0; !item && c < KVT__CLASS_COUNT; c++)
 			item = first_allowed(&w->queues[c], stores < max_stores);

@@ -328,7 +328,8 @@ static void io_landed(struct kvt__req *req)
 	int64_t now = kvt__now_ns();
 	int result = req->io.result;
 	kvt__latency_add(&lane->stats.storage_ns, now - req->started_ns);
-	if (!req->must && kvt__retry_report(&w->retry, result, req->probe, now))
+	bool dear = result == KVT_EAGAIN && (req->io.flags & KVT_IO_IF_CHEAP); /* an answer, no failure */
+	if (!req->must && kvt__retry_report(&w->retry, dear ? 0 : result, req->probe, now))
 		kvt__log(&w->env, KVT_LOG_WARNING, "breaker",
 			 "store %s keeps failing (%s): left alone for a while", w->store->uri,
 			 req->detail[0] ? req->detail : kvt_error_text(result));

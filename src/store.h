@@ -68,8 +68,10 @@ struct kvt__sync {
 	struct kvt_store *store;
 	void *session;
 	void *private_data; /* io_private_bytes */
+	int64_t listed_ns;  /* when the page that kvt__list_each shows was answered */
 	char detail[256];
 };
+/* close accepts one that failed to open. */
 int kvt__sync_open(struct kvt__sync *sync, struct kvt_store *store, bool listing);
 void kvt__sync_close(struct kvt__sync *sync);
 /* Runs one io to its end; fills deadline (timeout_ns from now), complete, private_data and the

@@ -27,18 +27,18 @@ int kvt__sync_open(struct kvt__sync *sync, struct kvt_store *store, bool listing
 {
 	int error;
 
-	memset(sync, 0, sizeof(*sync));
-	sync->store = store;
+	memset(sync, 0, sizeof(*sync)); /* without a store there is nothing to close */
 	if (store->ops.io_private_bytes > 0) {
 		sync->private_data = kvt__alloc(&store->env, store->ops.io_private_bytes);
 		if (sync->private_data == NULL)
 			return kvt__fail(KVT_ENOMEM, "session: out of memory");
 	}
 	error = store->ops.session_open(store->backend, 1, listing, &sync->session);
-	if (error != 0) {
+	if (error == 0) {
+		sync->store = store;
+	} else {
 		kvt__free(&store->env, sync->private_data);
 		sync->private_data = NULL;
-		sync->store = NULL;
 	}
 	return error;
 }
