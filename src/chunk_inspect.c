@@ -48,6 +48,9 @@ static void peeked(struct kvt__req *req)
 		peek(op, trailer_bytes);
 		return;
 	}
+	op->checksum_fails =
+		verdict == 0 && kvt__trailer_checksum_fails(
+					op->peeked + op->peek_bytes - trailer_bytes, trailer_bytes);
 	if (verdict == 0)
 		verdict = kvt__trailer_parse(op->peeked + op->peek_bytes - trailer_bytes,
 					     trailer_bytes, object, &op->parsed);

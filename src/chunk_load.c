@@ -126,10 +126,10 @@ static bool judge(struct kvt__op *op, int verdict, bool *provenp)
 		kvt__op_fail(op, KVT_STATUS_FOREIGN, KVT_EFOREIGN,
 			     "the object has no trailer and another length");
 		break;
-	default: /* KVT_ECORRUPT: proven once it was seen twice in a row */
+	default: /* KVT_ECORRUPT: proven when its own checksum failed twice in a row */
 		if (op->rereads++ == 0)
 			return false;
-		*provenp = true;
+		*provenp = op->checksum_fails;
 		kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT, kvt_error_detail());
 	}
 	return true;
@@ -194,13 +194,16 @@ static void read_trailer(struct kvt__op *op)
 	if (op->found.object_bytes > op->layout.object_bytes)
 		bytes += KVT__PAGE_BYTES;
 	uint64_t tail_says = 0;
-	int verdict = kvt__tail_peek(op->trailer + bytes - KVT__TAIL_BYTES, op->found.object_bytes, &tail_says);
+	int verdict = kvt__tail_peek(op->trailer + bytes - KVT__TAIL_BYTES, op->found.object_bytes,
+				     &tail_says);
 	if (!verdict && tail_says != bytes) { /* our length by chance: another geometry */
 		op->odd = true;
 		return;
 	}
+	op->checksum_fails = !verdict && kvt__trailer_checksum_fails(op->trailer, bytes);
 	if (!verdict)
-		verdict = kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
+		verdict =
+			kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
 	if (!verdict)
 		verdict = kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity);
 	if (verdict) {
@@ -395,8 +398,8 @@ static void partial_trailer(struct kvt__req *req)
 }
 
 /*
- * A partial object has one more page, whose end is the tail: its trailer is read again, whole, with the request that brought
- * the first part, which keeps its buffer and its checksums meanwhile.
+ * A partial object has one more page, whose end is the tail: its trailer is read again, whole, with
+ * the request that brought the first part, which keeps its buffer and its checksums meanwhile.
  */
 static void read_partial_trailer(struct kvt__req *req)
 {

@@ -74,6 +74,13 @@ static void job_complete_locked(struct kvt_worker *w, struct kvt__job *job,
 		r->status = r->kind == KVT_JOB_STORE  ? KVT_STATUS_STORED
 			    : r->kind == KVT_JOB_LOAD ? KVT_STATUS_LOADED
 						      : KVT_STATUS_HIT;
+	if (job->lookup_flags & KVT_LOOKUP_PREFIX)
+		for (uint64_t k = job->prefix_end < r->key_count ? job->prefix_end + 1
+								 : r->key_count;
+		     k < r->key_count; k++) {
+			job->key_status[k] = KVT_STATUS_UNKNOWN;
+			job->key_error[k] = 0;
+		}
 	job->complete = true;
 	live_unlink(w, job);
 	w->jobs_completed++;
@@ -143,7 +150,7 @@ static void note_status(struct kvt_worker *w, struct kvt__item *item, enum kvt_s
 		memcpy(w->last_error_detail, text, n);
 		w->last_error_detail[n] = '\0';
 	}
-	bool beyond_prefix = status == KVT_STATUS_UNKNOWN && item->index > job->prefix_end;
+	bool beyond_prefix = item->index > job->prefix_end;
 	bool worse = rank > job->worst || (rank == job->worst && error && !job->result.error &&
 					   !kvt_status_is_success(status));
 	if (!beyond_prefix && worse) {

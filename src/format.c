@@ -428,3 +428,9 @@ int kvt__trailer_compare(const struct kvt__trailer *t, const struct kvt__geometr
 	}
 	return 0;
 }
+
+bool kvt__trailer_checksum_fails(const uint8_t *trailer, uint64_t bytes)
+{
+	return kvt__get_u32(trailer + bytes - KVT__TAIL_BYTES + TAIL_CRC) !=
+	       trailer_crc(trailer, bytes, 0);
+}

@@ -103,6 +103,9 @@ int kvt__tail_peek(const uint8_t *tail, uint64_t object_bytes, uint64_t *trailer
  */
 int kvt__trailer_parse(const uint8_t *trailer, uint64_t bytes, uint64_t object_bytes,
 		       struct kvt__trailer *out);
+/* Whether a whole trailer of at least 64 bytes fails its own checksum: what proves it corrupt, as
+ * impossible contents under a right checksum do not. */
+bool kvt__trailer_checksum_fails(const uint8_t *trailer, uint64_t bytes);
 static inline bool kvt__trailer_has(const struct kvt__trailer *t, uint32_t slot)
 {
 	return t->presence[slot / 8] >> (slot % 8) & 1;

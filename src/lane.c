@@ -234,7 +234,8 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	*t = (struct taken){0};
 	uint32_t room = lane->hungry_first ? 0 : lane->requests_free_count;
 	bool stores = stores_may_start(lane);
-	uint32_t free_places = lane->store_places > lane->store_ops ? lane->store_places - lane->store_ops : 0;
+	uint32_t free_places =
+		lane->store_places > lane->store_ops ? lane->store_places - lane->store_ops : 0;
 	uint32_t places = stores ? free_places : 0;
 	pthread_mutex_lock(&w->lock);
 	t->arms = w->arms;
@@ -416,7 +417,8 @@ static void *lane_main(void *arg)
 	while (w->lanes_ready < w->config.lanes && !w->lanes_released)
 		pthread_cond_wait(&w->changed, &w->lock);
 	bool complete = w->lanes_ready == w->config.lanes;
-	if (!complete || lane->start_error) { /* create fails; the others do not wait for this one */
+	if (!complete ||
+	    lane->start_error) { /* create fails; the others do not wait for this one */
 		w->lanes_quiet++;
 		pthread_cond_broadcast(&w->changed);
 	}

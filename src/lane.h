@@ -149,6 +149,7 @@ struct kvt__op {
 	int verdict;		 /* loads: of the format on the trailer */
 	struct kvt__req *landed; /* loads: ranges that wait for the trailer */
 	struct kvt__range *partial_range;
+	bool checksum_fails; /* the trailer's own */
 	bool bad_slot;
 	uint32_t bad_slot_index;
 	uint32_t rounds;     /* of merging, or of starting over */

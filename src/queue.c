@@ -3,10 +3,11 @@
  * the worker's lock. */
 #include "worker.h"
 
-/* Stores take one turn in a hundred even when others keep coming, and one in five once the oldest has waited this long. */
-#define STORE_AGE_NS   INT64_C(500000000)
-#define AGED_TURN      4
-#define STORE_TURN     99
+/* Stores take one turn in a hundred even when others keep coming, and one in five once the oldest
+ * has waited this long. */
+#define STORE_AGE_NS INT64_C(500000000)
+#define AGED_TURN    4
+#define STORE_TURN   99
 
 static void list_push(struct kvt__queue *q, struct kvt__item *item)
 {
