@@ -61,6 +61,28 @@ static void live_unlink(struct kvt_worker *w, struct kvt__job *job)
 		atomic_store_explicit(&w->next_expiry_ns, INT64_MAX, memory_order_relaxed);
 }
 
+/* Keys behind the first miss are unknown, whatever was found out about them, and say nothing about the job. */
+static void cut_prefix(struct kvt__job *job)
+{
+	struct kvt_result *r = &job->result;
+	uint32_t worst = 0;
+	r->status = KVT_STATUS_HIT;
+	r->error = 0;
+	for (uint64_t k = 0; k < r->key_count; k++) {
+		uint32_t rank = kvt__status_rank(job->key_status[k]);
+		if (k > job->prefix_end) {
+			job->key_status[k] = KVT_STATUS_UNKNOWN;
+			job->key_error[k] = 0;
+		} else if (k == 0 || rank > worst) {
+			worst = rank;
+			r->status = job->key_status[k];
+			r->error = job->key_error[k];
+		}
+	}
+	if (!r->error)
+		r->detail = "";
+}
+
 static void job_complete_locked(struct kvt_worker *w, struct kvt__job *job,
 				struct kvt__after *after)
 {
@@ -75,12 +97,7 @@ static void job_complete_locked(struct kvt_worker *w, struct kvt__job *job,
 			    : r->kind == KVT_JOB_LOAD ? KVT_STATUS_LOADED
 						      : KVT_STATUS_HIT;
 	if (job->lookup_flags & KVT_LOOKUP_PREFIX)
-		for (uint64_t k = job->prefix_end < r->key_count ? job->prefix_end + 1
-								 : r->key_count;
-		     k < r->key_count; k++) {
-			job->key_status[k] = KVT_STATUS_UNKNOWN;
-			job->key_error[k] = 0;
-		}
+		cut_prefix(job);
 	job->complete = true;
 	live_unlink(w, job);
 	w->jobs_completed++;

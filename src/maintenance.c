@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps a namespace below max_bytes. The thread counts what is there when it starts, every ten
- * minutes, and whenever this process has stored an eighth of what was left up to the high watermark:
- * others may be storing as much. Above the high watermark it removes the least recently used objects
- * down to the low one. While it finds nothing to remove, listing takes it a tenth of the time at
- * most, however much is stored.
+ * minutes, and whenever this process has stored an eighth of what was left up to the high
+ * watermark: others may be storing as much. Above the high watermark it removes the least recently
+ * used objects down to the low one. While it finds nothing to remove, listing takes it a tenth of
+ * the time at most, however much is stored.
  */
 #include "maintenance.h"
 
@@ -166,15 +166,20 @@ int kvt__maintenance_start(struct kvt_store *store)
 	return error;
 }
 
+void kvt__maintenance_ask_to_stop(struct kvt_store *store)
+{
+	if (store->maintenance == NULL)
+		return;
+	atomic_store(&store->maintenance->stop, true);
+	wake(store->maintenance);
+}
+
 void kvt__maintenance_stop(struct kvt_store *store)
 {
-	struct kvt__maintenance *m = store->maintenance;
-
-	if (m == NULL)
+	if (store->maintenance == NULL)
 		return;
-	atomic_store(&m->stop, true);
-	wake(m);
-	(void)pthread_join(m->thread, NULL);
+	kvt__maintenance_ask_to_stop(store);
+	(void)pthread_join(store->maintenance->thread, NULL);
 	kvt__maintenance_forked(store);
 }
 
