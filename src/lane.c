@@ -515,3 +515,10 @@ void kvt__lanes_join(struct kvt_worker *w)
 		if (w->lanes[i].started)
 			pthread_join(w->lanes[i].thread, NULL);
 }
+
+void kvt__lanes_forked(struct kvt_worker *w)
+{
+	for (uint32_t i = 0; w->lanes && i < w->config.lanes; i++)
+		if (w->lanes[i].wake_fd >= 0)
+			close(w->lanes[i].wake_fd);
+}

@@ -119,8 +119,11 @@ static void worker_free(struct kvt_worker *w)
 		kvt__job_free(job);
 		job = next;
 	}
-	if (!forked)
+	/* In a child only what is plain memory can be given back. */
+	if (!forked || (w->device->ops.capabilities & KVT_DEVICE_HOST_MEMORY))
 		kvt__staging_destroy(w->staging);
+	if (forked)
+		kvt__lanes_forked(w);
 	for (uint32_t i = 0; i < w->geometry_count; i++)
 		kvt__free(&w->env, w->geometries[i]);
 	kvt__free(&w->env, w->geometries);

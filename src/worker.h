@@ -349,5 +349,7 @@ int kvt__lanes_start(struct kvt_worker *w);
 /* Lanes end once they are quiet and worker->stopping is set. Joins and frees those that have
  * started. */
 void kvt__lanes_join(struct kvt_worker *w);
+/* In a forked child: closes the lanes' descriptors; their threads and sessions are the parent's. */
+void kvt__lanes_forked(struct kvt_worker *w);
 
 #endif
