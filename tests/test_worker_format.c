@@ -262,6 +262,39 @@ static void a_merge_that_lost_a_race_starts_again(void **state)
 	chunk_scene_close(&s);
 }
 
+static void a_merge_whose_old_object_changes_while_it_is_read_starts_again(void **state)
+{
+	static const struct chunk_shape *const shapes[] = {&small, &large};
+
+	(void)state;
+	for (size_t i = 0; i < TEST_COUNT(shapes); i++) {
+		struct chunk_scene s;
+		/* The trailer has been read, the slots have not. */
+		struct fake_rule hold = {.ops = FAKE_OP(KVT_IO_GET),
+					 .name = ".bin",
+					 .skip = 1,
+					 .times = 1,
+					 .action = FAKE_HOLD};
+		struct test_transfer t;
+		chunk_scene_init(&s, NULL, shapes[i]);
+		chunk_scene_open(&s);
+		chunk_model_set(&s, 0, 1, 1);
+		chunk_plant(&s);
+		fake_rule_add(s.fake, &hold);
+		chunk_transfer(&s, &t, 1, 1, 2);
+		assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, NULL));
+		assert_true(fake_await_held(s.fake, &hold, 1));
+		chunk_model_set(&s, 2, 1, 3);
+		chunk_plant(&s);
+		fake_rule_remove(s.fake, &hold);
+		assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
+		chunk_model_set(&s, 1, 1, 2);
+		chunk_compare(&s);
+		test_transfer_fini(&t);
+		chunk_scene_close(&s);
+	}
+}
+
 static void a_merge_that_always_loses_gives_up_after_three_repeats(void **state)
 {
 	struct chunk_scene s;
@@ -499,6 +532,7 @@ int main(void)
 		cmocka_unit_test(every_pair_of_runs_merges),
 		cmocka_unit_test(a_merge_leaves_damaged_old_slots_out),
 		cmocka_unit_test(a_merge_that_lost_a_race_starts_again),
+		cmocka_unit_test(a_merge_whose_old_object_changes_while_it_is_read_starts_again),
 		cmocka_unit_test(a_merge_that_always_loses_gives_up_after_three_repeats),
 		cmocka_unit_test(an_object_that_appears_first_is_skipped_or_merged),
 		cmocka_unit_test(an_object_that_vanishes_meanwhile_is_stored_afresh),
