@@ -2,6 +2,7 @@
 /* Drives a worker from an event loop: nothing waits in the library, completions make a descriptor
  * readable. Each row of a buffer is stored, and loaded back as soon as its store has completed.
  * Usage: event_loop [STORE_URI] */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,10 @@ int main(int argc, char **argv)
 		struct kvt_result *results[16];
 
 		/* A real loop has more descriptors here. */
-		if (epoll_wait(loop, &event, 1, 10000) <= 0)
+		int ready = epoll_wait(loop, &event, 1, 10000);
+		if (ready < 0 && errno == EINTR)
+			continue;
+		if (ready <= 0)
 			return 1;
 		int count = kvt_worker_poll(worker, results, 16);
 		for (int i = 0; i < count; i++) {
