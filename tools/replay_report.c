@@ -32,10 +32,11 @@ static const char style[] =
 	"auto;padding:1.5rem;max-width:60rem}\n"
 	"h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{margin:.3rem 0}\n"
 	".soft{color:var(--soft)}.bad{color:var(--bad);font-weight:600}\n"
-	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.75rem;"
+	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8rem,1fr));gap:.75rem;"
 	"margin:1.25rem 0;padding:0;list-style:none}\n"
 	".tiles li{border:1px solid var(--line);border-radius:.5rem;padding:.6rem .8rem}\n"
-	".tiles b{display:block;font-size:1.35rem;font-variant-numeric:tabular-nums}\n"
+	".tiles "
+	"b{display:block;font-size:1.2rem;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
 	".tiles span{color:var(--soft);font-size:.85rem}\n"
 	"figure{margin:0}figcaption{color:var(--soft);font-size:.85rem}\n"
 	"svg{width:100%;height:auto;display:block}\n"
@@ -60,19 +61,6 @@ static void percent_text(double value, char *buffer, size_t bytes)
 	snprintf(buffer, bytes, "%.0f %%", value);
 }
 
-static void minutes_text(double value, char *buffer, size_t bytes)
-{
-	if (value < 600 && fmod(value, 60) != 0)
-		snprintf(buffer, bytes, "%g s", value);
-	else
-		snprintf(buffer, bytes, "%.0f min", value / 60);
-}
-
-static void seconds_text(double value, char *buffer, size_t bytes)
-{
-	snprintf(buffer, bytes, "%g s", value);
-}
-
 static void latency_text(double value, char *buffer, size_t bytes)
 {
 	if (value < 1e3)
@@ -81,11 +69,6 @@ static void latency_text(double value, char *buffer, size_t bytes)
 		snprintf(buffer, bytes, "%.0f ms", value / 1e3);
 	else
 		snprintf(buffer, bytes, "%.0f s", value / 1e6);
-}
-
-static void rate_text(double value, char *buffer, size_t bytes)
-{
-	snprintf(buffer, bytes, "%g", value);
 }
 
 /* ---- Charts ---- */
@@ -97,19 +80,28 @@ static size_t point_of(double value, double max, size_t points)
 	return point < points ? point : points - 1;
 }
 
+/* Enough requests in a point that single ones make no spikes. */
+static size_t points_choose(const struct replay_figures *figures)
+{
+	size_t points = figures->sample_count / 8;
+
+	return points < 8 ? 8 : points > POINTS ? POINTS : points;
+}
+
 static void hit_rate_chart(FILE *file, const struct replay_figures *figures)
 {
-	static double rate[POINTS], hits[POINTS], blocks[POINTS];
-	struct svg_series series = {"hit rate", "a", rate};
+	static double rate[POINTS], so_far[POINTS], hits[POINTS], blocks[POINTS];
+	const struct svg_series series[] = {{"at the time", "a", rate}, {"so far", "b", so_far}};
+	const size_t points = points_choose(figures);
 	struct svg_chart chart = {.id = "hits",
 				  .title = "Hit rate over time",
-				  .points = POINTS,
-				  .series = &series,
-				  .series_count = 1,
+				  .points = points,
+				  .series = series,
+				  .series_count = 2,
 				  .y_max = 100,
 				  .y_label = "blocks that were hits",
 				  .y_text = percent_text};
-	double end_s = 0, overall = 0;
+	double end_s = 0, all_hits = 0, all_blocks = 0;
 	char description[160];
 
 	memset(hits, 0, sizeof(hits));
@@ -121,23 +113,32 @@ static void hit_rate_chart(FILE *file, const struct replay_figures *figures)
 	for (size_t i = 0; i < figures->sample_count; i++) {
 		const struct replay_sample *sample = &figures->samples[i];
 		size_t point = end_s > 0
-				       ? point_of(sample->trace_s, end_s, POINTS)
-				       : point_of((double)i, (double)figures->sample_count, POINTS);
+				       ? point_of(sample->trace_s, end_s, points)
+				       : point_of((double)i, (double)figures->sample_count, points);
 
 		hits[point] += sample->hits;
 		blocks[point] += sample->blocks;
 	}
-	for (size_t i = 0; i < POINTS; i++)
+	for (size_t i = 0; i < points; i++) {
+		all_hits += hits[i];
+		all_blocks += blocks[i];
 		rate[i] = blocks[i] > 0 ? 100 * hits[i] / blocks[i] : NAN;
-	if (figures->blocks > 0)
-		overall = 100 * (double)figures->hits / (double)figures->blocks;
-	chart.x_max = end_s > 0 ? end_s : (double)figures->sample_count;
-	chart.x_label = end_s > 0 ? "time in the trace" : "request";
-	chart.x_text = end_s > 0 ? minutes_text : rate_text;
+		so_far[i] = all_blocks > 0 ? 100 * all_hits / all_blocks : NAN;
+	}
+	if (end_s > 300) {
+		chart.x_max = end_s / 60;
+		chart.x_label = "minutes in the trace";
+	} else if (end_s > 0) {
+		chart.x_max = end_s;
+		chart.x_label = "seconds in the trace";
+	} else {
+		chart.x_max = (double)figures->sample_count;
+		chart.x_label = "requests";
+	}
 	snprintf(description, sizeof(description),
 		 "Share of prompt blocks found in the store, from the first to the last request; "
 		 "%.1f percent over all.",
-		 overall);
+		 all_blocks > 0 ? 100 * all_hits / all_blocks : 0);
 	chart.description = description;
 	svg_chart_write(file, &chart);
 }
@@ -201,20 +202,19 @@ static void traffic_chart(FILE *file, const struct replay_options *options,
 {
 	static double loaded[POINTS], stored[POINTS];
 	const struct svg_series series[] = {{"loaded", "a", loaded}, {"stored", "b", stored}};
-	struct svg_chart chart = {.id = "traffic",
-				  .title = "Bytes loaded and stored over time",
-				  .series = series,
-				  .series_count = 2,
-				  .x_text = seconds_text,
-				  .x_label = "time since the replay began",
-				  .y_label = "MB/s",
-				  .y_text = rate_text};
-	/* Few requests in short replays: wider points, no spikes of single requests. */
-	size_t points = figures->sample_count / 8;
+	struct svg_chart chart = {
+		.id = "traffic",
+		.title = "Bytes loaded and stored over time",
+		.series = series,
+		.series_count = 2,
+
+		.x_label = "seconds since the replay began",
+		.y_label = "MB/s",
+	};
+	const size_t points = points_choose(figures);
 	double width_s;
 	char description[160];
 
-	points = points < 8 ? 8 : points > POINTS ? POINTS : points;
 	chart.points = points;
 	width_s = figures->seconds / (double)points;
 	memset(loaded, 0, sizeof(loaded));

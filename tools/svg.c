@@ -7,7 +7,7 @@
 #define WIDTH  720.0
 #define HEIGHT 280.0
 #define LEFT   70.0
-#define RIGHT  12.0
+#define RIGHT  24.0
 #define TOP    28.0
 #define BOTTOM 46.0
 
