@@ -9,6 +9,7 @@ import html.parser
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -346,6 +347,42 @@ class Objects(ToolCase):
         left = {entry["key"] for entry in self.run_json("ls", *self.common)}
         self.assertEqual(left, keys - {"ab", "00ff17"})
 
+    def test_failures_of_the_store_have_the_status_of_their_class(self):
+        payload = self.write("payload", some_bytes(5000))
+        for error, status in (("ENOSPC", 8), ("EACCES", 9), ("EIO", 6)):
+            common = ["--store", "fault+file://%s" % self.root, "--namespace", "ns"]
+            # The first put makes config.json.
+            self.run_tool("put", *common, "00ff16", payload)
+            done = self.run_tool(
+                "put", *common, "-o", "fail=put:1+:%s" % error, "00ff17", payload, status=status
+            )
+            self.assertIn(b"00ff17", done.stderr)
+            self.run_tool("get", *common, "00ff17", "-", status=3)
+
+    def test_a_progress_bar_is_drawn_on_a_terminal_only(self):
+        shape = ("--op", "store", "--chunk-bytes", "256KiB", "--chunks", "400")
+        done = self.run_tool("bench", *self.common, *shape)
+        self.assertEqual(done.stderr, b"")
+        master, slave = pty.openpty()
+        tool = subprocess.Popen(
+            [TOOL, "bench", *self.common, *shape], stdout=subprocess.PIPE, stderr=slave
+        )
+        os.close(slave)
+        drawn = b""
+        try:
+            while True:
+                part = os.read(master, 65536)
+                if not part:
+                    break
+                drawn += part
+        except OSError:  # how the end of a terminal is told
+            pass
+        os.close(master)
+        stdout, _ = tool.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(tool.returncode, 0)
+        self.assertIn(b"store [", drawn)
+        self.assertNotIn(b"[", stdout)
+
     def test_verify_finds_every_bad_object(self):
         for number in range(6):
             self.put("%02xff" % number, some_bytes(5000))
@@ -496,7 +533,7 @@ class Stores(ToolCase):
     def test_probe_leaves_nothing_behind(self):
         found = {entry["probe"]: entry for entry in self.run_json("probe", *self.store)}
         self.assertEqual(found["backend"]["value"], "file")
-        self.assertEqual(found["self test"]["value"], "passed")
+        self.assertEqual(found["self_test"]["value"], "passed")
         self.assertEqual({entry["error"] for entry in found.values()}, {None})
         left = [p for p in self.root.rglob("*") if p.is_file() and ".kvtier" not in p.parts]
         self.assertEqual(left, [])

@@ -3,7 +3,6 @@
 #include "cli.h"
 
 #include <string.h>
-#include <kvtier/backend.h>
 
 /* Stands in where a namespace is needed to open a store and the command is not about one. */
 #define NO_NAMESPACE "kvtier-tool"
@@ -31,49 +30,6 @@ static void probing_entry(void *context, const char *name, const char *value, in
 	const struct probing *probing = context;
 
 	finding_print(probing->json, name, value != NULL ? value : "", error);
-}
-
-static void number_print(bool json, const char *name, uint64_t value)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
-	finding_print(json, name, text, 0);
-}
-
-static int limits_print(bool json, const struct kvt_store *store)
-{
-	static const struct {
-		uint32_t capability;
-		const char *name;
-	} capabilities[] = {
-		{KVT_CAP_IF_ABSENT, "conditional create"},
-		{KVT_CAP_IF_VERSION_PUT, "conditional put"},
-		{KVT_CAP_IF_VERSION_GET, "conditional get"},
-		{KVT_CAP_IF_VERSION_REMOVE, "conditional remove"},
-		{KVT_CAP_HOLES, "holes"},
-		{KVT_CAP_RAW_FILES, "raw files"},
-		{KVT_CAP_TOUCH, "access times"},
-	};
-	struct kvt_store_info info = KVT_INIT(info);
-	int status = kvt_store_get_info(store, &info);
-
-	if (status < 0)
-		return cli_library_error(status);
-	finding_print(json, "store", info.uri, 0);
-	finding_print(json, "backend", info.backend, 0);
-	finding_print(json, "backend detail", info.backend_detail, 0);
-	number_print(json, "smallest part", info.min_part_bytes);
-	number_print(json, "largest part", info.max_part_bytes);
-	number_print(json, "largest object", info.max_object_bytes);
-	number_print(json, "most parts", info.max_parts);
-	number_print(json, "most iovec entries", info.max_iov);
-	number_print(json, "memory alignment", info.memory_alignment);
-	for (size_t i = 0; i < sizeof(capabilities) / sizeof(capabilities[0]); i++)
-		finding_print(json, capabilities[i].name,
-			      (info.capabilities & capabilities[i].capability) != 0 ? "yes" : "no",
-			      0);
-	return 0;
 }
 
 static void option_print(void *context, const char *name, const char *default_value,
@@ -125,13 +81,11 @@ int cmd_probe(int argc, char **argv)
 	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
 	if (status < 0)
 		goto out;
-	status = limits_print(common.json, store);
-	if (status < 0)
-		goto out;
+	finding_print(common.json, "store", common.store_uri, 0);
 	status = kvt_store_probe(store, probing_entry, &probing);
 	if (status < 0)
 		cli_library_error(status);
-	finding_print(common.json, "self test", status < 0 ? kvt_error_text(status) : "passed",
+	finding_print(common.json, "self_test", status < 0 ? kvt_error_text(status) : "passed",
 		      status);
 out:
 	kvt_store_close(store);
