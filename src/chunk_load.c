@@ -10,7 +10,6 @@
 
 #include "crc32c.h"
 
-#define ROUNDS_MAX     3
 #define DENSE_BYTES    (256 * 1024) /* below this, reading all costs less than asking for parts */
 #define SPARSE_RANGES  64
 #define TOUCH_AGE_NS   (INT64_C(3600) * 1000000000)
@@ -144,7 +143,7 @@ static void inspected(struct kvt__op *op, int verdict)
 	if (verdict == 0) {
 		if (kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity) == 0) {
 			/* Replaced by the right one since. */
-			if (op->rounds++ < ROUNDS_MAX) {
+			if (op->rounds++ < KVT__ROUNDS_MAX) {
 				restart(op);
 				return;
 			}
@@ -237,7 +236,7 @@ static void conclude(struct kvt__op *op)
 	} else if (op->again) {
 		restart(op);
 	} else if (op->changed) {
-		if (op->rounds++ < ROUNDS_MAX) {
+		if (op->rounds++ < KVT__ROUNDS_MAX) {
 			restart(op);
 		} else {
 			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,

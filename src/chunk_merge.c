@@ -52,6 +52,17 @@ void kvt__merge_begin(struct kvt__op *op)
 
 bool kvt__merge_retry(struct kvt__op *op)
 {
+	if (op->old_changed && op->rounds < KVT__ROUNDS_MAX) { /* look again */
+		op->old_changed = op->merge = op->replace = false;
+		op->rounds++;
+		kvt__store_ask(op, false);
+		return true;
+	}
+	if (op->old_changed) {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
+			     "the object kept changing while it was merged");
+		return false;
+	}
 	if (!op->lost_more)
 		return false;
 	write_union(op);
@@ -138,9 +149,7 @@ static void read_old(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
 	if (req->result == KVT_ENOENT || req->result == KVT_EPRECOND || req->result == KVT_ERANGE) {
-		/* The old object went away or changed under us: nothing of it can be kept. */
-		memset(op->lost, 0xff, (size_t)op->layout.presence_bytes);
-		op->lost_more = true;
+		op->old_changed = op->lost_more = true;
 	} else if (req->result) {
 		failed(req);
 		return;

@@ -10,9 +10,6 @@
 
 #include "crc32c.h"
 
-#define ROUNDS_MAX 3 /* of starting over because somebody else changed the object */
-
-static void ask(struct kvt__op *op, bool if_cheap);
 static void settle(struct kvt__op *op);
 static void part_written(struct kvt__req *req);
 
@@ -120,17 +117,17 @@ static void written(struct kvt__op *op, struct kvt__req *req)
 		if (op->merge)
 			kvt__count(&op->lane->stats.merges, 1);
 		stored(op);
-	} else if (req->result == KVT_EEXIST && op->rounds < ROUNDS_MAX) {
+	} else if (req->result == KVT_EEXIST && op->rounds < KVT__ROUNDS_MAX) {
 		op->rounds++;
 		op->found = req->io.info;
 		if (op->found.object_bytes == KVT_BYTES_UNKNOWN)
-			ask(op, false);
+			kvt__store_ask(op, false);
 		else
 			settle(op);
-	} else if (req->result == KVT_EPRECOND && op->rounds < ROUNDS_MAX) {
+	} else if (req->result == KVT_EPRECOND && op->rounds < KVT__ROUNDS_MAX) {
 		op->rounds++;
 		op->merge = false;
-		ask(op, false);
+		kvt__store_ask(op, false);
 	} else {
 		finish_request(req);
 	}
@@ -299,7 +296,13 @@ static void abort_parts(struct kvt__op *op)
 
 static void committed(struct kvt__req *req)
 {
-	written(req->op, req);
+	if (req->result &&
+	    req->tries == 0) { /* canceled or late before it was asked for: the handle is open */
+		kvt__op_fail_request(req->op, req);
+		abort_parts(req->op);
+	} else {
+		written(req->op, req);
+	}
 }
 
 static void commit_parts(struct kvt__op *op)
@@ -473,7 +476,7 @@ static void asked(struct kvt__req *req)
 	}
 }
 
-static void ask(struct kvt__op *op, bool if_cheap)
+void kvt__store_ask(struct kvt__op *op, bool if_cheap)
 {
 	struct kvt__req *req = op->control;
 	op->control_free = false;
@@ -524,5 +527,5 @@ void kvt__store_start(struct kvt__op *op)
 		kvt__store_write(op);
 		return;
 	}
-	ask(op, true);
+	kvt__store_ask(op, true);
 }

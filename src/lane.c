@@ -233,10 +233,9 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	struct kvt__after after = {0};
 	*t = (struct taken){0};
 	uint32_t room = lane->hungry_first ? 0 : lane->requests_free_count;
-	bool stores = stores_may_start(lane);
-	uint32_t free_places =
+	bool hold = !stores_may_start(lane);
+	uint32_t places =
 		lane->store_places > lane->store_ops ? lane->store_places - lane->store_ops : 0;
-	uint32_t places = stores ? free_places : 0;
 	pthread_mutex_lock(&w->lock);
 	t->arms = w->arms;
 	w->arms = w->arms_last = NULL;
@@ -247,14 +246,14 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	if (share < most)
 		most = (uint32_t)share;
 	if (most)
-		t->count = kvt__queue_pop_locked(w, t->items, most, places, lane->now_ns);
+		t->count = kvt__queue_pop_locked(w, t->items, most, places, hold, &t->stores_wait,
+						 lane->now_ns);
 	bool exhausted = t->count < most || waiting == 0;
 	answer_pending_locked(w, t, &after);
-	t->stores_wait = !stores && waiting_stores;
 	t->more = room && !exhausted;
 	if (room && exhausted && !t->count) {
 		atomic_fetch_or(&w->idle_lanes, bit);
-		if (free_places)
+		if (places)
 			atomic_fetch_or(&w->idle_for_stores, bit);
 		else
 			atomic_fetch_and(&w->idle_for_stores, ~bit);

@@ -17,6 +17,7 @@
 #include "worker.h"
 
 #define KVT__DETAIL_BYTES	 256
+#define KVT__ROUNDS_MAX		 3 /* of starting over because somebody else changed the object */
 #define KVT__FINISHED_MAX	 64
 #define KVT__SMALL_TRAILER_BYTES (2 * KVT__PAGE_BYTES)
 #define KVT__RANGES_INLINE	 4
@@ -139,6 +140,7 @@ struct kvt__op {
 	uint8_t *old_presence;	 /* merges: which slots the old object has */
 	uint8_t *lost;		 /* merges: old slots whose checksum failed */
 	bool lost_more;		 /* one was found in this pass */
+	bool old_changed;	 /* merges: the old object is not the one that was looked at */
 	bool sparse;		 /* loads: the wanted ranges only */
 	bool raw_load;		 /* loads: a raw chunk without a trailer */
 	bool odd;		 /* loads: of another length than ours */
@@ -305,6 +307,7 @@ void kvt__store_start(struct kvt__op *op); /* chunk_store.c */
 void kvt__merge_begin(struct kvt__op *op); /* chunk_merge.c: op->parsed is the old trailer */
 void kvt__merge_range(struct kvt__req *req);
 bool kvt__merge_retry(struct kvt__op *op);
+void kvt__store_ask(struct kvt__op *op, bool if_cheap);
 void kvt__store_write(struct kvt__op *op);
 void kvt__merge_check_slot(struct kvt__op *op, uint32_t slot, uint32_t crc);
 void kvt__store_range_checked(struct kvt__req *req);

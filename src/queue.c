@@ -62,38 +62,64 @@ static bool is_store(const struct kvt__item *item)
 	return item->job->result.kind == KVT_JOB_STORE || item->job->raw_store;
 }
 
-/* The first item of a class that this lane may take, or NULL: stores may have been lifted into
- * other classes, and a lane that has no room for them must not be kept from what is behind them for
- * long, so a few places are looked at. */
-static struct kvt__item *first_allowed(const struct kvt__queue *q, bool stores)
+/* What a lane may take. Stores of chunks are held while config.json is made; raw files have none.
+ */
+struct allowance {
+	uint32_t stores; /* places left */
+	bool held;
+	bool held_seen;
+};
+
+static bool may_take(struct allowance *a, const struct kvt__item *item)
+{
+	if (!is_store(item))
+		return true;
+	if (!a->stores)
+		return false;
+	if (a->held && !item->job->raws) {
+		a->held_seen = true;
+		return false;
+	}
+	return true;
+}
+
+/* The first item of a class that the lane may take, or NULL: stores may have been lifted into other
+ * classes, and a lane that may not take them must not be kept from what is behind them for long, so
+ * a few places are looked at. */
+static struct kvt__item *first_allowed(const struct kvt__queue *q, struct allowance *a)
 {
 	struct kvt__item *item = q->first;
 	for (int i = 0; item && i < 8; i++, item = item->next)
-		if (stores || !is_store(item))
+		if (may_take(a, item))
 			return item;
 	return NULL;
 }
 
-uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
-			       uint32_t max_stores, int64_t now_ns)
+/* The next item: an aged store when it is its turn, else the first class that has one. */
+static struct kvt__item *next_item(const struct kvt_worker *w, struct allowance *a, int64_t now_ns)
 {
-	uint32_t n = 0, stores = 0;
-	while (n < max) {
-		struct kvt__item *item = NULL;
-		struct kvt__item *aged =
-			stores < max_stores ? w->queues[KVT__CLASS_STORE].first : NULL;
-		bool old = aged && now_ns - aged->job->submitted_ns > STORE_AGE_NS;
-		if (aged && w->since_store >= (old ? AGED_TURN : STORE_TURN))
-			item = aged;
-		for (int c = 0; !item && c < KVT__CLASS_COUNT; c++)
-			item = first_allowed(&w->queues[c], stores < max_stores);
-		if (!item)
-			break;
+	struct kvt__item *oldest = w->queues[KVT__CLASS_STORE].first;
+	bool aged = oldest && now_ns - oldest->job->submitted_ns > STORE_AGE_NS;
+	if (oldest && w->since_store >= (aged ? AGED_TURN : STORE_TURN) && may_take(a, oldest))
+		return oldest;
+	struct kvt__item *item = NULL;
+	for (int c = 0; !item && c < KVT__CLASS_COUNT; c++)
+		item = first_allowed(&w->queues[c], a);
+	return item;
+}
+
+uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
+			       uint32_t max_stores, bool hold_stores, bool *heldp, int64_t now_ns)
+{
+	struct allowance a = {.stores = max_stores, .held = hold_stores};
+	struct kvt__item *item;
+	uint32_t n = 0;
+	while (n < max && (item = next_item(w, &a, now_ns)) != NULL) {
 		if (item->item_class == KVT__CLASS_STORE)
 			w->since_store = 0;
 		else
 			w->since_store++;
-		stores += is_store(item);
+		a.stores -= is_store(item);
 		kvt__queue_unlink_locked(w, item);
 		item->state = KVT__ITEM_ACTIVE;
 		w->queued--;
@@ -101,6 +127,7 @@ uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, u
 			item->job->started_ns = now_ns;
 		items[n++] = item;
 	}
+	*heldp = a.held_seen;
 	return n;
 }
 

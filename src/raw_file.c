@@ -27,8 +27,16 @@ static void finish(struct kvt__op *op)
  * --------------------------------------------------------------------------------------------------------
  */
 
+static void end_parts(struct kvt__op *op);
+
 static void ended(struct kvt__req *req)
 {
+	if (req->result && req->tries == 0 && req->io.op == KVT_IO_COMMIT) {
+		/* Canceled or late before it was asked for: the handle is open. */
+		kvt__op_fail_request(req->op, req);
+		end_parts(req->op);
+		return;
+	}
 	req->op->handle = NULL;
 	if (req->result)
 		kvt__op_fail_request(req->op, req);

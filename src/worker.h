@@ -263,9 +263,10 @@ void kvt__queue_push_locked(struct kvt_worker *w, struct kvt__item *item, enum k
 void kvt__queue_unlink_locked(struct kvt_worker *w, struct kvt__item *item);
 /* Moves a queued store up; nothing when it is queued at that class or better, or not queued. */
 void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c);
-/* Takes up to `max` items, at most `max_stores` of them stores; they are ACTIVE then. */
+/* Takes up to `max` items, at most `max_stores` of them stores, and no stores of chunks when they
+ * are held back (*heldp tells whether one was met); they are ACTIVE then. */
 uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
-			       uint32_t max_stores, int64_t now_ns);
+			       uint32_t max_stores, bool hold_stores, bool *heldp, int64_t now_ns);
 /* Whether anything waits in the queues; *storesp: how many are stores in their own class. */
 uint64_t kvt__queue_waiting_locked(const struct kvt_worker *w, uint64_t *storesp);
 /* Picks one idle lane to wake if work waits that it would take. */
