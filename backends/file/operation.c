@@ -284,10 +284,13 @@ void kvt__file_op_finish(struct file_op *op)
 	struct file_backend *b = op->session->backend;
 	struct kvt_io *io = op->io;
 
+	/* Those that leave nothing behind which would belie it. */
+	if (!op->error &&
+	    (io->op == KVT_IO_GET || io->op == KVT_IO_PART || io->op == KVT_IO_HEAD) &&
+	    b->host->now_ns() >= io->deadline_ns)
+		kvt__file_op_refuse(op, KVT_ETIMEDOUT, "the deadline has passed");
 	if (io->op == KVT_IO_GET) {
 		io->bytes_landed = op->cursor.done;
-		if (!op->error && b->host->now_ns() >= io->deadline_ns)
-			kvt__file_op_refuse(op, KVT_ETIMEDOUT, "the deadline has passed");
 		if (!op->error)
 			kvt__file_report_all(op);
 	}
