@@ -248,6 +248,43 @@ static void long_values_are_shown_where_they_differ(void **state)
 	free(text);
 }
 
+static void long_paths_are_cut(void **state)
+{
+	struct kvt_store_options options = KVT_INIT(options);
+
+	(void)state;
+	/* Each length around that of the room for a path. */
+	for (int length = 60; length < 130; length++) {
+		struct kvt__namespace ns;
+		char *json =
+			test_format("{\"model_name\":\"m\",\"%0*d\":[{\"x\":[[1]]}]}", length, 7);
+		char *text =
+			test_format("{\"model_name\":\"m\",\"%0*d\":[{\"x\":[[2]]}]}", length, 7);
+
+		options.fields_json = json;
+		options.mode = KVT_MODE_ROW;
+		assert_ok(kvt__namespace_init(&ns, &env, &options, KVT__FANOUT_VLLM));
+		assert_fails(KVT_ENAMESPACE,
+			     length < 84 ? "7[0].x[0][0] is 2, expected 1" : " is 2, expected 1",
+			     compare(&ns, NULL, text));
+		assert_true(strlen(kvt_error_detail()) < 256);
+		kvt__namespace_fini(&ns, &env);
+		free(json);
+		free(text);
+	}
+}
+
+static void a_seed_that_is_no_text_is_refused(void **state)
+{
+	struct kvt__namespace ns;
+
+	(void)state;
+	ready_namespace(&ns, KVT__FANOUT_VLLM);
+	assert_fails(KVT_EINVAL, "hash_seed: invalid UTF-8 at byte 0",
+		     compare(&ns, "\xff", "{\"namespace\":\"ready\"}"));
+	kvt__namespace_fini(&ns, &env);
+}
+
 static void our_member_is_compared_with_its_defaults(void **state)
 {
 	static const struct {
@@ -416,6 +453,8 @@ int main(void)
 		cmocka_unit_test(the_first_difference_is_the_first_by_name),
 		cmocka_unit_test(members_that_nobody_knows_are_ignored),
 		cmocka_unit_test(long_values_are_shown_where_they_differ),
+		cmocka_unit_test(long_paths_are_cut),
+		cmocka_unit_test(a_seed_that_is_no_text_is_refused),
 		cmocka_unit_test(our_member_is_compared_with_its_defaults),
 		cmocka_unit_test(a_file_of_flat_objects_without_our_member_is_one_of_vllms),
 		cmocka_unit_test(ready_made_names_are_compared),

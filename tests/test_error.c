@@ -151,7 +151,8 @@ static void a_long_detail_is_cut_between_characters(void **state)
 
 	(void)state;
 	/* The cut falls at each place of a character of two, three and four bytes. */
-	static const char *const characters[] = {"\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80"};
+	static const char *const characters[] = {"\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80",
+						 "\xe0\xa0\x80"};
 	for (size_t c = 0; c < TEST_COUNT(characters); c++) {
 		size_t width = strlen(characters[c]);
 		for (size_t lead = 0; lead < 4; lead++) {
@@ -166,6 +167,20 @@ static void a_long_detail_is_cut_between_characters(void **state)
 			assert_int_equal((bytes - lead) % width, 0);
 			assert_memory_equal(kvt_error_detail(), text, bytes);
 		}
+	}
+}
+
+static void one_line_keeps_whole_characters_at_the_end(void **state)
+{
+	static const char *const texts[] = {"x", "x\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80",
+					    "\xc3\xa9\xc3\xa9"};
+
+	(void)state;
+	for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+		char copy[16];
+		(void)snprintf(copy, sizeof(copy), "%s", texts[i]);
+		kvt__one_line(copy);
+		assert_string_equal(copy, texts[i]);
 	}
 }
 
@@ -227,6 +242,7 @@ int main(void)
 		cmocka_unit_test(a_failure_leaves_its_detail_and_code),
 		cmocka_unit_test(a_detail_is_one_line),
 		cmocka_unit_test(a_long_detail_is_cut_between_characters),
+		cmocka_unit_test(one_line_keeps_whole_characters_at_the_end),
 		cmocka_unit_test(one_line_keeps_what_is_no_utf_8_at_all),
 		cmocka_unit_test(each_thread_has_its_own_detail),
 		cmocka_unit_test(the_version_is_that_of_the_headers),

@@ -3,12 +3,12 @@
  * object names there and back. */
 #include "name.h"
 
-#include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "canonical.h"
 #include "support.h"
 
 static struct kvt__env env;
@@ -344,6 +344,55 @@ static void deep_nesting_is_canonical_or_refused_but_never_fatal(void **state)
 	}
 }
 
+/* How many strings of `bytes` bytes that begin with `text` are valid, its last `free_bytes` bytes
+ * taking each value of `values`. */
+static uint64_t count_valid(char *text, size_t bytes, size_t free_bytes, const uint8_t *values,
+			    size_t value_count)
+{
+	uint64_t count = 0;
+	size_t bad;
+
+	if (free_bytes == 0)
+		return kvt__utf8_valid(text, bytes, &bad);
+	for (size_t i = 0; i < value_count; i++) {
+		text[bytes - free_bytes] = (char)values[i];
+		count += count_valid(text, bytes, free_bytes - 1, values, value_count);
+	}
+	return count;
+}
+
+static void utf_8_is_told_from_all_other_bytes(void **state)
+{
+	static const uint8_t edges[] = {0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
+	uint8_t all[256];
+	uint64_t four = 0;
+	char text[4];
+	size_t bad = 9;
+
+	(void)state;
+	for (unsigned i = 0; i < 256; i++)
+		all[i] = (uint8_t)i;
+	assert_true(kvt__utf8_valid("", 0, &bad));
+	assert_int_equal(bad, 0);
+	/* 128 characters of one byte, 1,920 of two, 61,440 of three (the surrogates left out). */
+	assert_int_equal(count_valid(text, 1, 1, all, 256), 128);
+	assert_int_equal(count_valid(text, 2, 2, all, 256), 128 * 128 + 1920);
+	assert_int_equal(count_valid(text, 3, 3, all, 256),
+			 128 * 128 * 128 + 2 * 128 * 1920 + 61440);
+	/* Of four: every lead and second byte, the others at their edges. */
+	for (unsigned lead = 0xf0; lead <= 0xff; lead++) {
+		text[0] = (char)lead;
+		for (unsigned second = 0; second < 256; second++) {
+			text[1] = (char)second;
+			four += count_valid(text, 4, 2, edges, TEST_COUNT(edges));
+		}
+	}
+	/* 48 for f0, 64 for f1 to f3 each, 16 for f4; six of the edges go on. */
+	assert_int_equal(four, (48 + 3 * 64 + 16) * 6 * 6);
+	assert_false(kvt__utf8_valid("ab\xc3\xa9\xe6\x97", 6, &bad));
+	assert_int_equal(bad, 4);
+}
+
 /* ---- Fields ---- */
 
 static void fields_have_their_defaults(void **state)
@@ -434,6 +483,10 @@ static void bad_fields_are_named_with_their_value(void **state)
 #undef REFUSED
 	/* Sizes that will not be used are checked all the same. */
 	fields = fields_example();
+	fields.tokens_per_hash = 1;
+	char *canonical;
+	assert_ok(kvt__canonical_fields(&env, &fields, &canonical));
+	kvt__free(&env, canonical);
 	fields.parallel_agnostic = 1;
 	fields.tp_size = -2;
 	fields_refused("fields.tp_size is -2, expected", &fields);
@@ -892,6 +945,7 @@ static void objects_of_any_namespace_are_told_from_other_files(void **state)
 		"model with spaces_9dbe62bc5d00_r0/000/10_g0/0001020304.bin",
 		".hidden_9dbe62bc5d00_r0/000/10_g0/0001020304.bin",
 		"a_r1_r2/000/10_g0/0001020304.bin",
+		" _9dbe62bc5d00_r0/000/10_g0/0001020304.bin",
 	};
 	static const char *const no[] = {
 		"",
@@ -908,6 +962,9 @@ static void objects_of_any_namespace_are_told_from_other_files(void **state)
 		".kvtier/tmp/000/10_g0/0001020304.bin",
 		".hidden_r0/000/10_g0/0001020304.bin",
 		"a b_r0/000/10_g0/0001020304.bin",
+		" _r0/000/10_g0/0001020304.bin",
+		"\xc3\xa9_r0/000/10_g0/0001020304.bin",
+		" 9dbe62bc5d00_r0/000/10_g0/0001020304.bin",
 		"org_mod\xc3\xa8le_r0/000/10_g0/0001020304.bin",
 		"_9dbe62bc5d00/000/10_g0/0001020304.bin",
 		"a b_9dbe62bc5d0_r0/000/10_g0/0001020304.bin",
@@ -948,6 +1005,7 @@ int main(void)
 		cmocka_unit_test(canonical_json_has_one_form),
 		cmocka_unit_test(json_without_a_canonical_form_is_refused),
 		cmocka_unit_test(deep_nesting_is_canonical_or_refused_but_never_fatal),
+		cmocka_unit_test(utf_8_is_told_from_all_other_bytes),
 		cmocka_unit_test(fields_have_their_defaults),
 		cmocka_unit_test(bad_fields_are_named_with_their_value),
 		cmocka_unit_test(extra_fields_may_not_replace_the_known_ones),
