@@ -231,7 +231,7 @@ static void without_unnamed_files_temporary_ones_do(void **state)
 static void without_an_exclusive_rename_links_do(void **state)
 {
 	const struct denial denials[] = {{SYS_openat, 2, O_TMPFILE, EOPNOTSUPP},
-					 {SYS_renameat2, 2, 1, EINVAL}};
+					 {SYS_renameat2, 4, RENAME_NOREPLACE, EINVAL}};
 
 	(void)state;
 	run_everywhere(SANDBOX(.engine = NULL));
@@ -256,7 +256,7 @@ static void unnamed_files_that_cannot_be_linked_are_not_used(void **state)
 static void without_any_exclusive_way_the_capability_is_missing(void **state)
 {
 	const struct denial denials[] = {{SYS_linkat, ALWAYS, 0, EPERM},
-					 {SYS_renameat2, 2, 1, EINVAL}};
+					 {SYS_renameat2, 4, RENAME_NOREPLACE, EINVAL}};
 
 	(void)state;
 	run_everywhere(SANDBOX(.lacks = KVT_CAP_IF_ABSENT));
