@@ -24,23 +24,19 @@ enum call { PWRITE, PREAD, LINKAT, RENAMEAT, FDATASYNC, FSYNC, MKDIRAT, TMPFILE,
 
 /* What becomes of the next calls of one kind. Set while nothing runs; read by any thread. */
 struct fault {
-	atomic_int pass;      /* so many go through first */
-	atomic_int times;     /* then so many are spoilt */
+	atomic_int times;     /* so many are spoilt: */
 	int error;	      /* by this, */
 	size_t at_most;	      /* or cut to so many bytes, */
 	void (*before)(void); /* or go through, after this was called */
 	bool direct_only;     /* only on a descriptor with O_DIRECT */
 };
 static struct fault faults[CALLS];
-static atomic_uint counts[CALLS];
-static char trace[256]; /* of calls on the test's own thread: "link sync folder " */
+static char trace[256]; /* of calls on the test's own thread: "data link folder " */
 static bool tracing;
 
 static void plan_nothing(void)
 {
 	memset(faults, 0, sizeof(faults));
-	for (int i = 0; i < CALLS; i++)
-		atomic_store(&counts[i], 0);
 }
 
 /* Whether this call is spoilt: -1 with errno, or *bytesp is cut; 0: it goes through. */
@@ -48,10 +44,7 @@ static int meddle(enum call call, int fd, size_t *bytesp)
 {
 	struct fault *f = &faults[call];
 
-	atomic_fetch_add(&counts[call], 1);
 	if (!atomic_load(&f->times) || (f->direct_only && !(fcntl(fd, F_GETFL) & O_DIRECT)))
-		return 0;
-	if (atomic_load(&f->pass) > 0 && atomic_fetch_sub(&f->pass, 1) > 0)
 		return 0;
 	if (atomic_fetch_sub(&f->times, 1) <= 0) {
 		atomic_store(&f->times, 0);
