@@ -10,266 +10,11 @@
 
 #include "crc32c.h"
 
-#define DENSE_BYTES    (256 * 1024) /* below this, reading all costs less than asking for parts */
-#define SPARSE_RANGES  64
-#define TOUCH_AGE_NS   (INT64_C(3600) * 1000000000)
-#define FOREIGN_AGE_NS (INT64_C(600) * 1000000000)
+#define DENSE_BYTES   (256 * 1024) /* below this, reading all costs less than asking for parts */
+#define SPARSE_RANGES 64
 
-static void restart(struct kvt__op *op);
 static void feed_ranges(struct kvt__op *op);
 static void settle_landed(struct kvt__req *req);
-
-/* ---- Ends
- * ----------------------------------------------------------------------------------------------------------
- */
-
-static void loaded(struct kvt__op *op)
-{
-	op->bytes = op->wanted_bytes;
-	kvt__op_finish(op, op->raw_load ? KVT_STATUS_LOADED_UNVERIFIED : KVT_STATUS_LOADED);
-}
-
-static void touched(struct kvt__req *req)
-{
-	loaded(req->op); /* whether or not it could be touched */
-}
-
-/* Its use is noted at most once an hour. */
-static void finish_loaded(struct kvt__op *op)
-{
-	if (!(op->lane->worker->store->limits.capabilities & KVT_CAP_TOUCH) ||
-	    op->found.access_age_ns < TOUCH_AGE_NS) {
-		loaded(op);
-		return;
-	}
-	kvt__req_prepare(op->control, KVT_IO_TOUCH);
-	kvt__req_io(op->control, touched);
-}
-
-static void removed(struct kvt__req *req)
-{
-	if (req->result == 0)
-		kvt__count(&req->lane->stats.removed_corrupt, 1);
-	kvt__op_finish(req->op, KVT_STATUS_FAILED);
-}
-
-static void remove_now(struct kvt__op *op)
-{
-	struct kvt__req *req = op->control;
-	kvt__req_prepare(req, KVT_IO_REMOVE);
-	if (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_VERSION_REMOVE) {
-		req->version = op->found.version;
-		req->io.if_version = &req->version;
-		req->io.flags |= KVT_IO_IF_VERSION;
-	}
-	kvt__req_io(req, removed);
-}
-
-/* Where the backend cannot remove by version: compare first. Losing that race costs a miss. */
-static void compared(struct kvt__req *req)
-{
-	struct kvt__op *op = req->op;
-	const struct kvt_version *a = &req->io.info.version, *b = &op->found.version;
-	if (req->result == 0 && a->bytes == b->bytes && memcmp(a->value, b->value, a->bytes) == 0)
-		remove_now(op);
-	else
-		kvt__op_finish(op, KVT_STATUS_FAILED);
-}
-
-/* Removes what was proven bad, then ends as decided. */
-static void finish_bad(struct kvt__op *op, bool proven)
-{
-	struct kvt_worker *w = op->lane->worker;
-	kvt__bad_keys_add(&w->store->bad, op->identity.hash, op->identity.hash_bytes,
-			  op->identity.group);
-	if (!proven || w->config.keep_corrupt || !op->found.version.bytes) {
-		kvt__op_finish(op, KVT_STATUS_FAILED);
-	} else if (w->store->limits.capabilities & KVT_CAP_IF_VERSION_REMOVE) {
-		remove_now(op);
-	} else {
-		kvt__req_prepare(op->control, KVT_IO_HEAD);
-		kvt__req_io(op->control, compared);
-	}
-}
-
-static void finish_missing(struct kvt__op *op, const char *detail)
-{
-	kvt__op_fail(op, KVT_STATUS_MISSING, KVT_ENOENT, detail);
-	kvt__op_finish(op, KVT_STATUS_MISSING);
-}
-
-/* ---- What the trailer says
- * ----------------------------------------------------------------------------------------- */
-
-/* A verdict of the format on what is there. Returns false when the operation is to start over. */
-static bool judge(struct kvt__op *op, int verdict, bool *provenp)
-{
-	uint64_t length = op->found.object_bytes;
-	bool our_length = length == op->layout.object_bytes ||
-			  length == op->layout.object_bytes + KVT__PAGE_BYTES;
-	*provenp = false;
-	switch (verdict) {
-	case KVT_EMISMATCH:
-		kvt__op_fail(op, KVT_STATUS_MISMATCH, KVT_EMISMATCH, kvt_error_detail());
-		break;
-	case KVT_EFORMAT:
-		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EFORMAT, kvt_error_detail());
-		break;
-	case KVT_EFOREIGN:
-		if (our_length) {
-			kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT,
-				     "the object has the expected length and no trailer");
-			break;
-		}
-		*provenp = length != op->layout.payload_bytes && op->found.age_ns > FOREIGN_AGE_NS;
-		kvt__op_fail(op, KVT_STATUS_FOREIGN, KVT_EFOREIGN,
-			     "the object has no trailer and another length");
-		break;
-	default: /* KVT_ECORRUPT: proven when its own checksum failed twice in a row */
-		if (op->rereads++ == 0)
-			return false;
-		*provenp = op->checksum_fails;
-		kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT, kvt_error_detail());
-	}
-	return true;
-}
-
-static void load_raw(struct kvt__op *op);
-
-/* The object is not what was expected; its end has been looked at. */
-static void inspected(struct kvt__op *op, int verdict)
-{
-	bool proven;
-	if (verdict == 0) {
-		if (kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity) == 0) {
-			/* Replaced by the right one since. */
-			if (op->rounds++ < KVT__ROUNDS_MAX) {
-				restart(op);
-				return;
-			}
-			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
-				     "the object kept changing while it was read");
-			kvt__op_finish(op, KVT_STATUS_FAILED);
-			return;
-		}
-		verdict = KVT_EMISMATCH;
-	}
-	if (verdict == KVT_ENOENT) {
-		finish_missing(op, NULL);
-	} else if (verdict == KVT_EFOREIGN && op->lane->worker->store->accept_raw &&
-		   op->found.object_bytes == op->layout.payload_bytes) {
-		load_raw(op);
-	} else if (verdict != KVT_EMISMATCH && verdict != KVT_EFORMAT && verdict != KVT_EFOREIGN &&
-		   verdict != KVT_ECORRUPT) {
-		op->control->result = verdict;
-		kvt__op_fail_request(op, op->control);
-		kvt__op_finish(op, KVT_STATUS_FAILED);
-	} else if (!judge(op, verdict, &proven)) {
-		restart(op);
-	} else if (op->status == KVT_STATUS_FAILED) {
-		kvt__op_finish(op, KVT_STATUS_FAILED);
-	} else {
-		finish_bad(op, proven);
-	}
-}
-
-/* The first wanted slot that the object does not have, or slot_count. */
-static uint32_t absent_slot(const struct kvt__op *op)
-{
-	for (uint32_t d = 0; d < op->geometry.ref_count; d++)
-		for (uint32_t b = 0; b < op->chunk.block_count; b++) {
-			uint32_t slot =
-				d * op->geometry.blocks_per_chunk + op->chunk.first_slot + b;
-			if (!kvt__trailer_has(&op->parsed, slot))
-				return slot;
-		}
-	return op->layout.slot_count;
-}
-
-/* The trailer is there: is this the object, and does it hold what is wanted? */
-static void read_trailer(struct kvt__op *op)
-{
-	uint64_t bytes = op->trailer_bytes;
-	if (op->found.object_bytes > op->layout.object_bytes)
-		bytes += KVT__PAGE_BYTES;
-	uint64_t tail_says = 0;
-	int verdict = kvt__tail_peek(op->trailer + bytes - KVT__TAIL_BYTES, op->found.object_bytes,
-				     &tail_says);
-	if (!verdict && tail_says != bytes) { /* our length by chance: another geometry */
-		op->odd = true;
-		return;
-	}
-	op->checksum_fails = !verdict && kvt__trailer_checksum_fails(op->trailer, bytes);
-	if (!verdict)
-		verdict =
-			kvt__trailer_parse(op->trailer, bytes, op->found.object_bytes, &op->parsed);
-	if (!verdict)
-		verdict = kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity);
-	if (verdict) {
-		op->verdict = verdict;
-		op->conclude = true;
-		if (!judge(op, verdict, &op->proven))
-			op->again = true;
-		return;
-	}
-	uint32_t absent = absent_slot(op);
-	if (absent != op->layout.slot_count) {
-		char line[96];
-		snprintf(line, sizeof(line), "the object is partial: slot %u is absent", absent);
-		kvt__op_fail(op, KVT_STATUS_MISSING, KVT_ENOENT, line);
-		op->conclude = true;
-		return;
-	}
-	op->trailer_parsed = true;
-}
-
-/* ---- Concluding
- * ----------------------------------------------------------------------------------------------------
- */
-
-/* All requests are back. */
-static void conclude(struct kvt__op *op)
-{
-	if (op->odd) {
-		op->odd = false;
-		kvt__chunk_inspect(op, inspected);
-	} else if (op->again) {
-		restart(op);
-	} else if (op->changed) {
-		if (op->rounds++ < KVT__ROUNDS_MAX) {
-			restart(op);
-		} else {
-			kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
-				     "the object kept changing while it was read");
-			kvt__op_finish(op, KVT_STATUS_FAILED);
-		}
-	} else if (op->decided) {
-		if (op->status == KVT_STATUS_CORRUPT || op->status == KVT_STATUS_MISMATCH)
-			finish_bad(op, op->proven);
-		else
-			kvt__op_finish(op, KVT_STATUS_FAILED);
-	} else if (op->bad_slot) {
-		char line[96];
-		if (op->rereads++ == 0) {
-			restart(op);
-			return;
-		}
-		snprintf(line, sizeof(line), "slot %u fails its checksum", op->bad_slot_index);
-		kvt__op_fail(op, KVT_STATUS_CORRUPT, KVT_ECORRUPT, line);
-		finish_bad(op, true);
-	} else {
-		finish_loaded(op);
-	}
-}
-
-static bool must_conclude(const struct kvt__op *op)
-{
-	return op->conclude || op->odd || op->again || op->changed || op->decided || op->bad_slot;
-}
-
-/* ---- Checksums
- * -----------------------------------------------------------------------------------------------------
- */
 
 static void record_crc(struct kvt__op *op, uint32_t slot, uint32_t crc)
 {
@@ -310,10 +55,6 @@ static void read_progress(struct kvt_io *io, uint64_t bytes)
 	kvt__cursor_advance(req, to, record_crc);
 }
 
-/* ---- Ranges
- * --------------------------------------------------------------------------------------------------------
- */
-
 static void settle_later(struct kvt__req *req)
 {
 	settle_landed(req);
@@ -335,14 +76,14 @@ static void range_done(struct kvt__req *req)
 	struct kvt__op *op = req->op;
 	kvt__op_give_request(op, req);
 	op->ranges_done++;
-	if (must_conclude(op)) {
+	if (kvt__load_must_conclude(op)) {
 		release_landed(op);
 		if (op->outstanding == 0)
-			conclude(op);
+			kvt__load_conclude(op);
 	} else if (op->ranges_done == op->range_count) {
 		if (!op->raw_load)
 			kvt__ranges_join(op, check_slot);
-		conclude(op);
+		kvt__load_conclude(op);
 	} else {
 		feed_ranges(op);
 	}
@@ -359,9 +100,9 @@ static void scattered(struct kvt__req *req)
 static void settle_landed(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
-	if (!must_conclude(op) && !op->raw_load)
+	if (!kvt__load_must_conclude(op) && !op->raw_load)
 		check_range(op, req->range);
-	if (must_conclude(op) || req->direct) {
+	if (kvt__load_must_conclude(op) || req->direct) {
 		range_done(req);
 		return;
 	}
@@ -379,7 +120,7 @@ static void wait_for_trailer(struct kvt__req *req)
 	struct kvt__op *op = req->op;
 	req->next = op->landed;
 	op->landed = req;
-	if (op->trailer_parsed || must_conclude(op))
+	if (op->trailer_parsed || kvt__load_must_conclude(op))
 		release_landed(op);
 }
 
@@ -392,7 +133,7 @@ static void partial_trailer(struct kvt__req *req)
 	else if (req->result)
 		kvt__op_fail_request(op, req);
 	else
-		read_trailer(op);
+		kvt__load_read_trailer(op);
 	wait_for_trailer(req);
 }
 
@@ -484,12 +225,12 @@ static void landed(struct kvt__req *req)
 		       (uint8_t *)req->staging.memory + (from - req->range->begin),
 		       (size_t)(req->range->end - from));
 	}
-	if (with_trailer && op->trailer_pending == 0 && !must_conclude(op)) {
+	if (with_trailer && op->trailer_pending == 0 && !kvt__load_must_conclude(op)) {
 		if (op->found.object_bytes > op->layout.object_bytes) {
 			read_partial_trailer(req);
 			return;
 		}
-		read_trailer(op);
+		kvt__load_read_trailer(op);
 	}
 	wait_for_trailer(req);
 }
@@ -536,7 +277,7 @@ static bool range_is_wanted(const struct kvt__op *op, const struct kvt__range *r
  * trailer, which pins the version; the ranges of a sparse load do not. */
 static void feed_ranges(struct kvt__op *op)
 {
-	while (op->range_next < op->range_count && !must_conclude(op)) {
+	while (op->range_next < op->range_count && !kvt__load_must_conclude(op)) {
 		struct kvt__range *r = &op->ranges[op->range_count - 1 - op->range_next];
 		if (!op->sparse && !op->raw_load && !op->trailer_parsed &&
 		    op->range_next >= op->trailer_ranges)
@@ -545,7 +286,7 @@ static void feed_ranges(struct kvt__op *op)
 			op->range_next++;
 			if (++op->ranges_done == op->range_count && op->outstanding == 0) {
 				kvt__ranges_join(op, check_slot);
-				conclude(op);
+				kvt__load_conclude(op);
 				return;
 			}
 			continue;
@@ -562,10 +303,6 @@ static void feed_ranges(struct kvt__op *op)
 			kvt__req_buffer(req, r->end - r->begin, false, get_range);
 	}
 }
-
-/* ---- Starting
- * ------------------------------------------------------------------------------------------------------
- */
 
 /* The wanted part of each ref, in requests of at most part_bytes, then the trailer. False when that
  * is not worth it. */
@@ -594,7 +331,7 @@ static bool plan_sparse(struct kvt__op *op)
 	return true;
 }
 
-static void begin(struct kvt__op *op)
+void kvt__load_begin(struct kvt__op *op)
 {
 	op->payload_bytes = op->layout.payload_bytes;
 	op->trailer_bytes = op->raw_load ? 0 : op->layout.trailer_bytes;
@@ -615,18 +352,6 @@ static void begin(struct kvt__op *op)
 	feed_ranges(op);
 }
 
-static void restart(struct kvt__op *op)
-{
-	begin(op);
-}
-
-/* A raw chunk of exactly the row's length, which the store was told to accept. */
-static void load_raw(struct kvt__op *op)
-{
-	op->raw_load = true;
-	begin(op);
-}
-
 void kvt__load_start(struct kvt__op *op)
 {
 	op->crcs = op->crcs_inline;
@@ -638,5 +363,5 @@ void kvt__load_start(struct kvt__op *op)
 		kvt__op_finish(op, KVT_STATUS_FAILED);
 		return;
 	}
-	begin(op);
+	kvt__load_begin(op);
 }

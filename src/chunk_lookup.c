@@ -9,7 +9,6 @@
 static void unknown(struct kvt__op *op, struct kvt__req *req)
 {
 	kvt__op_fail_request(op, req);
-	op->status = KVT_STATUS_UNKNOWN;
 	kvt__op_finish(op, KVT_STATUS_UNKNOWN);
 }
 

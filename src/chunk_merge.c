@@ -53,9 +53,7 @@ void kvt__merge_begin(struct kvt__op *op)
 bool kvt__merge_retry(struct kvt__op *op)
 {
 	if (op->old_changed && op->rounds < KVT__ROUNDS_MAX) { /* look again */
-		op->old_changed = op->merge = op->replace = false;
-		op->rounds++;
-		kvt__store_ask(op, false);
+		kvt__store_start_over(op);
 		return true;
 	}
 	if (op->old_changed) {

@@ -32,7 +32,7 @@ static void begin_trailer(struct kvt__op *op)
 	}
 	memset(op->trailer, 0, (size_t)(4 * (uint64_t)l->slot_count + l->presence_bytes));
 	uint8_t *presence = op->trailer + l->presence_at;
-	if (op->old_presence)
+	if (op->merge)
 		memcpy(presence, op->old_presence, (size_t)l->presence_bytes);
 	for (uint32_t d = 0; d < op->geometry.ref_count; d++)
 		for (uint32_t b = 0; b < op->chunk.block_count; b++) {
@@ -109,6 +109,21 @@ static void set_condition(struct kvt__op *op, struct kvt__req *req)
 	}
 }
 
+/* A chunk that does not have all its slots makes a partial object. */
+static bool is_partial(const struct kvt__op *op)
+{
+	return op->chunk.block_count != op->geometry.blocks_per_chunk && op->geometry.ref_count;
+}
+
+/* Nothing is known any more of what is there. */
+void kvt__store_start_over(struct kvt__op *op)
+{
+	op->rounds++;
+	op->merge = op->replace = op->old_changed = false;
+	op->partial = is_partial(op);
+	kvt__store_ask(op, false);
+}
+
 /* What a put or commit answered, for the whole object. */
 static void written(struct kvt__op *op, struct kvt__req *req)
 {
@@ -125,9 +140,7 @@ static void written(struct kvt__op *op, struct kvt__req *req)
 		else
 			settle(op);
 	} else if (req->result == KVT_EPRECOND && op->rounds < KVT__ROUNDS_MAX) {
-		op->rounds++;
-		op->merge = false;
-		kvt__store_ask(op, false);
+		kvt__store_start_over(op);
 	} else {
 		finish_request(req);
 	}
@@ -490,17 +503,16 @@ void kvt__store_ask(struct kvt__op *op, bool if_cheap)
  * another namespace's. */
 static bool refused(struct kvt__op *op)
 {
-	struct kvt_worker *w = op->lane->worker;
-	struct kvt_store *store = w->store;
-	if (op->lane->now_ns < atomic_load(&w->stores_paused_until_ns)) {
-		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOSPC,
-			     "the store is full: stores are paused for 10 s after it said so");
+	struct kvt_store *store = op->lane->worker->store;
+	if (kvt__op_is_paused(op))
 		return true;
-	}
 	if (atomic_load(&store->config_state) != KVT__CONFIG_OK) {
-		kvt__op_fail(op, KVT_STATUS_FAILED,
-			     store->config_error ? store->config_error : KVT_EUNAVAIL,
-			     store->config_detail);
+		char detail[sizeof(store->config_detail)];
+		pthread_mutex_lock(&store->config_lock);
+		int error = store->config_error;
+		memcpy(detail, store->config_detail, sizeof(detail));
+		pthread_mutex_unlock(&store->config_lock);
+		kvt__op_fail(op, KVT_STATUS_FAILED, error ? error : KVT_EUNAVAIL, detail);
 		return true;
 	}
 	return false;

@@ -61,7 +61,8 @@ static void live_unlink(struct kvt_worker *w, struct kvt__job *job)
 		atomic_store_explicit(&w->next_expiry_ns, INT64_MAX, memory_order_relaxed);
 }
 
-/* Keys behind the first miss are unknown, whatever was found out about them, and say nothing about the job. */
+/* Keys behind the first miss are unknown, whatever was found out about them, and say nothing about
+ * the job. */
 static void cut_prefix(struct kvt__job *job)
 {
 	struct kvt_result *r = &job->result;
@@ -204,6 +205,21 @@ static bool covers(const struct kvt__item *a, const struct kvt__item *b)
 	       ca.first_slot + ca.block_count >= cb.first_slot + cb.block_count;
 }
 
+/* A raw file's own completion: told to its owner once the lock is released. */
+static void finish_file(struct kvt_io_completion *c, int error, const char *text,
+			struct kvt__after *after)
+{
+	c->result = error;
+	if (error) {
+		text = text ? text : kvt_error_text(error);
+		size_t n = strnlen(text, sizeof(c->detail) - 1);
+		memcpy(c->detail, text, n);
+		c->detail[n] = '\0';
+	}
+	c->next = after->files;
+	after->files = c;
+}
+
 /* Ends one item without looking at who follows it. */
 static void finish_one(struct kvt_worker *w, struct kvt__item *item, enum kvt_status status,
 		       int error, uint64_t bytes, struct kvt__detail *detail, const char *fixed,
@@ -211,6 +227,9 @@ static void finish_one(struct kvt_worker *w, struct kvt__item *item, enum kvt_st
 {
 	struct kvt__job *job = item->job;
 	item->state = KVT__ITEM_DONE;
+	if (job->raws)
+		finish_file(job->raws[item->index].completion, error, detail ? detail->text : fixed,
+			    after);
 	note_status(w, item, status, error, detail, fixed, after);
 	w->keys_done[job->result.kind][status]++;
 	if (kvt_status_is_success(status)) {
@@ -226,17 +245,6 @@ static void finish_one(struct kvt_worker *w, struct kvt__item *item, enum kvt_st
 			    w->keys_done[KVT_JOB_LOAD][KVT_STATUS_LOADED_UNVERIFIED] ==
 		    0)
 		w->fruitless_warned = after->fruitless = true;
-	if (job->raws) {
-		struct kvt_io_completion *c = job->raws[item->index].completion;
-		const char *text =
-			job->detail && job->result.error == error ? job->detail->text : fixed;
-		c->result = error;
-		if (error)
-			strncpy(c->detail, text ? text : kvt_error_text(error),
-				sizeof(c->detail) - 1);
-		c->next = after->files;
-		after->files = c;
-	}
 	kvt__item_quiet_locked(w, item);
 	if (--job->pending == 0)
 		job_complete_locked(w, job, after);

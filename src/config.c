@@ -80,8 +80,6 @@ int kvt__config_text(const struct kvt__namespace *ns, const struct kvt__env *env
 	return error;
 }
 
-/* ---- Comparing ---- */
-
 /* Where in the file a difference is: "kv_cache_groups[0].tokens_per_block". What does not fit is
  * left out. */
 struct path {

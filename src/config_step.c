@@ -39,11 +39,11 @@ static void fail(struct kvt__op *op, int error, const char *detail)
 	}
 	if (error == KVT_ECANCELED) /* the worker ends */
 		error = KVT_ESHUTDOWN;
-	pthread_mutex_lock(&w->lock);
+	pthread_mutex_lock(&store->config_lock);
 	store->config_error = error;
 	snprintf(store->config_detail, sizeof(store->config_detail), "%s: %s", store->config_name,
 		 detail[0] ? detail : kvt_error_text(error));
-	pthread_mutex_unlock(&w->lock);
+	pthread_mutex_unlock(&store->config_lock);
 	kvt__log(&w->env, KVT_LOG_ERROR, "config.json", "%s", store->config_detail);
 	atomic_store(&w->config_retry_ns, op->lane->now_ns + RETRY_NS);
 	finish(op, error == KVT_ENAMESPACE ? KVT__CONFIG_BAD : KVT__CONFIG_UNKNOWN);
@@ -77,10 +77,10 @@ static void read_it(struct kvt__req *req)
 		snprintf(req->detail, sizeof(req->detail), "%s",
 			 req->result ? kvt_error_detail() : "");
 	}
-	if (req->result == KVT_EPROTO && ++op->rounds < UNPARSABLE_TRIES)
+	if (req->result == KVT_EPROTO && op->rounds++ < UNPARSABLE_TRIES)
 		kvt__req_delay(req, op->lane->now_ns + UNPARSABLE_WAIT_NS, waited);
 	else if (req->result)
-		fail(op, req->result == KVT_EPROTO ? KVT_ENAMESPACE : req->result, req->detail);
+		fail(op, req->result == KVT_EPROTO ? KVT_ECONFIG : req->result, req->detail);
 	else
 		finish(op, KVT__CONFIG_OK);
 }
@@ -100,7 +100,7 @@ static void measured(struct kvt__req *req)
 		return;
 	}
 	if (bytes > CONFIG_BYTES_MAX) {
-		fail(op, KVT_ENAMESPACE, "is larger than 1 MiB");
+		fail(op, KVT_ECONFIG, "larger than 1 MiB");
 		return;
 	}
 	kvt__free(&op->lane->worker->env, op->peeked);

@@ -30,14 +30,14 @@ struct kvt__host_order {
  * it. Any thread, no lock held. The ordering belongs to the lane from then on. */
 void kvt__host_order_finish(struct kvt__host_order *order, int result);
 
-/* ---- Events ---- */
+/* Events */
 
 /* True: the event has happened already. False: the order is armed and will be finished. */
 bool kvt__event_arm(struct kvt_event *event, struct kvt__host_order *order);
 /* True: given up, it will not be finished. False: it has been, or is about to be. */
 bool kvt__event_disarm(struct kvt_event *event, struct kvt__host_order *order);
 
-/* ---- Descriptors: one thread for all that are waited for ---- */
+/* Descriptors: one thread for all that are waited for */
 
 #define KVT__WATCH_BUCKETS 64
 

@@ -79,8 +79,6 @@ static int block_io_fail(const struct block *b, const char *call, size_t at, int
 			 b->index, b->path, call, b->bytes - at, at, error_text(err));
 }
 
-/* ---- Moving bytes ---- */
-
 /* The rest goes through the page cache. */
 static bool direct_off(int fd)
 {
@@ -118,8 +116,6 @@ static ssize_t move_block(int fd, const struct block *b, bool write_it, size_t *
 	}
 	return (ssize_t)at;
 }
-
-/* ---- Storing ---- */
 
 static int make_folders(char *path)
 {
@@ -261,8 +257,6 @@ static int store_block(const struct block *b)
 	return result;
 }
 
-/* ---- Loading ---- */
-
 /* Removes a short file, if the path still names it and it is still short. */
 static int remove_short(const struct block *b, int fd)
 {
@@ -310,8 +304,6 @@ out:
 	close(fd);
 	return result;
 }
-
-/* ---- The calls ---- */
 
 static int check_batch(const char *call, const char *const *paths, const void *buffer,
 		       size_t buffer_bytes, const uint64_t *offsets, size_t count,

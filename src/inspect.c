@@ -125,6 +125,7 @@ static int inspect_once(struct kvt__sync *sync, const char *name, const struct k
 						found->trailer, bytes);
 		if (error != 0)
 			return error;
+		found->checksum_fails = kvt__trailer_checksum_fails(found->trailer, bytes);
 		error = kvt__trailer_parse(found->trailer, bytes, found->info.object_bytes,
 					   &found->parsed);
 	}

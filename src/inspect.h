@@ -15,6 +15,7 @@ struct kvt__inspection {
 	uint8_t *trailer; /* owned, what parsed points into */
 	struct kvt__trailer parsed;
 	uint64_t *ref_bytes; /* owned */
+	bool checksum_fails; /* corrupt, and its trailer's own checksum proves it */
 	char detail[256];    /* why the state is a bad one, "" otherwise */
 };
 

@@ -15,9 +15,7 @@
 #include <unistd.h>
 
 #define CONFIG_RECHECK_NS INT64_C(10000000)
-
-/* ---- Waking and sleeping
- * ------------------------------------------------------------------------------------------- */
+#define POLL_FAILED_NS	  10000000
 
 static void wake(struct kvt__lane *lane)
 {
@@ -82,9 +80,6 @@ static void poll_backend(struct kvt__lane *lane, int64_t until_ns)
 		kvt__requests_resubmit_busy(lane);
 	}
 }
-
-/* ---- Jobs that wait for their ready event
- * -------------------------------------------------------------------------- */
 
 static void arm_ended(struct kvt__lane *lane, struct kvt__arm *arm)
 {
@@ -336,10 +331,15 @@ static void run(struct kvt__lane *lane)
 			atomic_fetch_and(&w->idle_lanes, ~bit);
 	}
 	atomic_fetch_and(&w->idle_lanes, ~bit);
+}
+
+/* Others may still wake this lane, until all are quiet and nobody outside will wake one any more.
+ */
+static void await_quiet(struct kvt_worker *w)
+{
 	pthread_mutex_lock(&w->lock);
 	w->lanes_quiet++;
 	pthread_cond_broadcast(&w->changed);
-	/* Others may still grant memory to this lane's wake; nobody does once all are quiet. */
 	while (!w->lanes_released || w->lanes_quiet < w->lanes_started)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
@@ -375,6 +375,25 @@ static int open_lane(struct kvt__lane *lane)
 	return 0;
 }
 
+static void free_lane_memory(struct kvt__lane *lane)
+{
+	const struct kvt__env *env = &lane->worker->env;
+	kvt__requests_fini(lane);
+	while (lane->ops_free) {
+		struct kvt__op *op = lane->ops_free;
+		lane->ops_free = op->next;
+		kvt__free(env, op);
+	}
+	while (lane->small_trailers) {
+		uint8_t *trailer = lane->small_trailers;
+		memcpy(&lane->small_trailers, trailer, sizeof(lane->small_trailers));
+		kvt__free(env, trailer);
+	}
+	if (lane->wake_fd >= 0)
+		close(lane->wake_fd);
+	lane->wake_fd = -1;
+}
+
 static void close_lane(struct kvt__lane *lane)
 {
 	struct kvt_worker *w = lane->worker;
@@ -383,20 +402,7 @@ static void close_lane(struct kvt__lane *lane)
 	if (lane->session)
 		w->store->ops.session_close(lane->session);
 	lane->session = lane->device_lane = NULL;
-	if (lane->wake_fd >= 0)
-		close(lane->wake_fd);
-	lane->wake_fd = -1;
-	kvt__requests_fini(lane);
-	while (lane->ops_free) {
-		struct kvt__op *op = lane->ops_free;
-		lane->ops_free = op->next;
-		kvt__free(&w->env, op);
-	}
-	while (lane->small_trailers) {
-		uint8_t *trailer = lane->small_trailers;
-		memcpy(&lane->small_trailers, trailer, sizeof(lane->small_trailers));
-		kvt__free(&w->env, trailer);
-	}
+	free_lane_memory(lane);
 }
 
 static void *lane_main(void *arg)
@@ -416,14 +422,10 @@ static void *lane_main(void *arg)
 	while (w->lanes_ready < w->config.lanes && !w->lanes_released)
 		pthread_cond_wait(&w->changed, &w->lock);
 	bool complete = w->lanes_ready == w->config.lanes;
-	if (!complete ||
-	    lane->start_error) { /* create fails; the others do not wait for this one */
-		w->lanes_quiet++;
-		pthread_cond_broadcast(&w->changed);
-	}
 	pthread_mutex_unlock(&w->lock);
 	if (complete && !lane->start_error)
 		run(lane);
+	await_quiet(w);
 	close_lane(lane);
 	pthread_mutex_lock(&w->lock);
 	w->lanes_running--;
@@ -502,9 +504,10 @@ void kvt__lanes_join(struct kvt_worker *w)
 	if (!w->lanes)
 		return;
 	pthread_mutex_lock(&w->lock);
-	bool first = !w->lanes_released;
+	/* When not all are ready none runs, and none sleeps in poll. */
+	bool asleep = !w->lanes_released && w->lanes_ready == w->config.lanes;
 	pthread_mutex_unlock(&w->lock);
-	if (first)
+	if (asleep)
 		kvt__lanes_wake_all(w);
 	pthread_mutex_lock(&w->lock);
 	w->lanes_released = true;
@@ -518,6 +521,5 @@ void kvt__lanes_join(struct kvt_worker *w)
 void kvt__lanes_forked(struct kvt_worker *w)
 {
 	for (uint32_t i = 0; w->lanes && i < w->config.lanes; i++)
-		if (w->lanes[i].wake_fd >= 0)
-			close(w->lanes[i].wake_fd);
+		free_lane_memory(&w->lanes[i]);
 }

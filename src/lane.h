@@ -155,6 +155,7 @@ struct kvt__op {
 	bool bad_slot;
 	uint32_t bad_slot_index;
 	uint32_t rounds;     /* of merging, or of starting over */
+	uint32_t suspect;    /* loads: what the last read found wrong */
 	uint32_t rereads;    /* loads: after a checksum failed */
 	uint64_t peek_bytes; /* inspecting: how much of the end was asked for */
 	uint8_t *peeked;
@@ -215,7 +216,7 @@ struct kvt__lane {
 	struct kvt__lane_stats stats;
 };
 
-/* ---- request.c ---- */
+/* request.c */
 int kvt__requests_init(struct kvt__lane *lane);
 void kvt__requests_fini(struct kvt__lane *lane);
 struct kvt__req *kvt__req_get(struct kvt__lane *lane,
@@ -243,7 +244,7 @@ void kvt__requests_resubmit_busy(struct kvt__lane *lane);
 /* Ends waits that are due, canceled or late; returns when to look again. */
 int64_t kvt__requests_check_waiting(struct kvt__lane *lane);
 
-/* ---- op.c ---- */
+/* op.c */
 void kvt__op_start(struct kvt__lane *lane, struct kvt__item *item);
 struct kvt__op *kvt__op_new(struct kvt__lane *lane);
 /* Why an operation must stop now: KVT_ECANCELED, KVT_ETIMEDOUT or 0. */
@@ -256,6 +257,8 @@ void kvt__op_fail_request(struct kvt__op *op, struct kvt__req *req);
 /* Ends the operation with what was noted, or with `status` when nothing was. Every request but the
  * control is put. */
 void kvt__op_finish(struct kvt__op *op, enum kvt_status status);
+/* Stores are refused for a while after the store was full; notes the failure. */
+bool kvt__op_is_paused(struct kvt__op *op);
 /* Tells that its memory is quiet before it is finished. */
 void kvt__op_quiet(struct kvt__op *op);
 void kvt__ops_flush_finished(struct kvt__lane *lane);
@@ -265,7 +268,7 @@ struct kvt__req *kvt__op_take_request(struct kvt__op *op);
 void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req);
 void kvt__ops_feed_hungry(struct kvt__lane *lane);
 
-/* ---- range.c ---- */
+/* range.c */
 /* A contiguous run of payload bytes that lie together in the caller's memory, or that are absent.
  */
 struct kvt__piece {
@@ -302,17 +305,24 @@ bool kvt__op_wants(const struct kvt__op *op, uint32_t slot);
 /* Room for a trailer outside of staging. KVT_ENOMEM. */
 int kvt__op_trailer_room(struct kvt__op *op, uint64_t bytes);
 
-/* ---- the kinds of operations ---- */
+/* the kinds of operations */
 void kvt__store_start(struct kvt__op *op); /* chunk_store.c */
 void kvt__merge_begin(struct kvt__op *op); /* chunk_merge.c: op->parsed is the old trailer */
 void kvt__merge_range(struct kvt__req *req);
 bool kvt__merge_retry(struct kvt__op *op);
 void kvt__store_ask(struct kvt__op *op, bool if_cheap);
+void kvt__store_start_over(struct kvt__op *op);
 void kvt__store_write(struct kvt__op *op);
 void kvt__merge_check_slot(struct kvt__op *op, uint32_t slot, uint32_t crc);
 void kvt__store_range_checked(struct kvt__req *req);
 void kvt__store_range_ended(struct kvt__req *req);
-void kvt__load_start(struct kvt__op *op);	/* chunk_load.c */
+void kvt__load_start(struct kvt__op *op); /* chunk_load.c */
+void kvt__load_begin(struct kvt__op *op); /* from the start, again */
+/* chunk_verdict.c: the trailer has landed in op->trailer; whether nothing more is to be read; all
+ * requests are back. */
+void kvt__load_read_trailer(struct kvt__op *op);
+bool kvt__load_must_conclude(const struct kvt__op *op);
+void kvt__load_conclude(struct kvt__op *op);
 void kvt__lookup_start(struct kvt__op *op);	/* chunk_lookup.c */
 void kvt__raw_start(struct kvt__op *op);	/* raw_file.c */
 void kvt__config_start(struct kvt__lane *lane); /* config_step.c */

@@ -109,8 +109,6 @@ static bool take_hash(const char **atp, uint8_t *hash, uint32_t *hash_bytesp)
 	return bytes > 0;
 }
 
-/* ---- Namespaces ---- */
-
 static int check_model(const char *model, size_t bytes)
 {
 	size_t start = 0;
@@ -327,8 +325,6 @@ int kvt__canonical_fields(const struct kvt__env *env, const struct kvt_fields *f
 	json_decref(object);
 	return error;
 }
-
-/* ---- Objects ---- */
 
 size_t kvt__object_name_max(const struct kvt__namespace *ns)
 {

@@ -51,7 +51,7 @@ bool kvt__object_name_parse(const struct kvt__namespace *ns, const char *name, u
  * may remove. */
 bool kvt__object_name_any(const char *name);
 
-/* ---- config.json ---- */
+/* config.json */
 
 /* "<base_name>/config.json", newly allocated. */
 char *kvt__config_name(const struct kvt__namespace *ns, const struct kvt__env *env);

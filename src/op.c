@@ -41,7 +41,10 @@ void kvt__op_fail(struct kvt__op *op, enum kvt_status status, int error, const c
 void kvt__op_fail_request(struct kvt__op *op, struct kvt__req *req)
 {
 	int error = req->result;
-	enum kvt_status status = error == KVT_ECANCELED ? KVT_STATUS_CANCELED : KVT_STATUS_FAILED;
+	bool lookup = op->job && op->job->result.kind == KVT_JOB_LOOKUP;
+	enum kvt_status status = lookup			  ? KVT_STATUS_UNKNOWN
+				 : error == KVT_ECANCELED ? KVT_STATUS_CANCELED
+							  : KVT_STATUS_FAILED;
 	char line[KVT__DETAIL_BYTES + 64];
 	if (error == KVT_ETIMEDOUT && !req->detail[0])
 		snprintf(line, sizeof(line), "%s: the deadline passed after %u requests", op->name,
@@ -52,6 +55,15 @@ void kvt__op_fail_request(struct kvt__op *op, struct kvt__req *req)
 	else
 		snprintf(line, sizeof(line), "%s", req->detail);
 	kvt__op_fail(op, status, error, line);
+}
+
+bool kvt__op_is_paused(struct kvt__op *op)
+{
+	if (op->lane->now_ns >= atomic_load(&op->lane->worker->stores_paused_until_ns))
+		return false;
+	kvt__op_fail(op, KVT_STATUS_FAILED, KVT_ENOSPC,
+		     "the store is full: stores are paused for 10 s after it said so");
+	return true;
 }
 
 void kvt__ops_flush_finished(struct kvt__lane *lane)
@@ -99,9 +111,6 @@ void kvt__op_quiet(struct kvt__op *op)
 		hand_over(op, true);
 	op->quiet = true;
 }
-
-/* ---- Memory of operations
- * ------------------------------------------------------------------------------------------ */
 
 struct kvt__op *kvt__op_new(struct kvt__lane *lane)
 {
@@ -187,9 +196,6 @@ int kvt__op_trailer_room(struct kvt__op *op, uint64_t bytes)
 	return 0;
 }
 
-/* ---- Requests for ranges
- * ------------------------------------------------------------------------------------------- */
-
 struct kvt__req *kvt__op_take_request(struct kvt__op *op)
 {
 	struct kvt__lane *lane = op->lane;
@@ -247,9 +253,6 @@ void kvt__ops_feed_hungry(struct kvt__lane *lane)
 		op->feed(op);
 	}
 }
-
-/* ---- Starting and finishing
- * ---------------------------------------------------------------------------------------- */
 
 void kvt__op_finish(struct kvt__op *op, enum kvt_status status)
 {

@@ -70,8 +70,6 @@ static bool tell_test(struct prober *p, const char *name, int error, int wanted,
 	return error == wanted;
 }
 
-/* ---- What is known beforehand ---- */
-
 static void tell_capabilities(struct prober *p)
 {
 	static const struct {
@@ -114,8 +112,6 @@ static void tell_limits(struct prober *p)
 	tell(p, "default_depth", 0, "%u", limits->default_depth);
 	tell_capabilities(p);
 }
-
-/* ---- Single requests ---- */
 
 static int put(struct prober *p, uint32_t flags, const struct kvt_version *version)
 {
@@ -175,8 +171,6 @@ static int get(struct prober *p, int64_t offset, uint64_t bytes, uint64_t expect
 				 bytes, offset);
 	return error;
 }
-
-/* ---- Tests ---- */
 
 static void test_put(struct prober *p)
 {

@@ -47,19 +47,21 @@ void kvt__queue_unlink_locked(struct kvt_worker *w, struct kvt__item *item)
 	list_unlink(&w->queues[item->item_class], item);
 }
 
-void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c)
+void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item)
 {
-	if (item->state == KVT__ITEM_QUEUED && item->item_class > (uint8_t)c) {
-		list_unlink(&w->queues[item->item_class], item);
-		kvt__queue_push_locked(w, item, c);
-	} else if (item->state != KVT__ITEM_QUEUED && item->item_class > (uint8_t)c) {
-		item->item_class = (uint8_t)c; /* where it goes once it is queued */
+	if (item->item_class <= KVT__CLASS_LIFTED)
+		return;
+	if (item->state != KVT__ITEM_QUEUED) {
+		item->item_class = KVT__CLASS_LIFTED;
+		return;
 	}
+	list_unlink(&w->queues[item->item_class], item);
+	kvt__queue_push_locked(w, item, KVT__CLASS_LIFTED);
 }
 
 static bool is_store(const struct kvt__item *item)
 {
-	return item->job->result.kind == KVT_JOB_STORE || item->job->raw_store;
+	return item->item_class == KVT__CLASS_STORE || item->item_class == KVT__CLASS_LIFTED;
 }
 
 /* What a lane may take. Stores of chunks are held while config.json is made; raw files have none.
@@ -83,18 +85,6 @@ static bool may_take(struct allowance *a, const struct kvt__item *item)
 	return true;
 }
 
-/* The first item of a class that the lane may take, or NULL: stores may have been lifted into other
- * classes, and a lane that may not take them must not be kept from what is behind them for long, so
- * a few places are looked at. */
-static struct kvt__item *first_allowed(const struct kvt__queue *q, struct allowance *a)
-{
-	struct kvt__item *item = q->first;
-	for (int i = 0; item && i < 8; i++, item = item->next)
-		if (may_take(a, item))
-			return item;
-	return NULL;
-}
-
 /* The next item: an aged store when it is its turn, else the first class that has one. */
 static struct kvt__item *next_item(const struct kvt_worker *w, struct allowance *a, int64_t now_ns)
 {
@@ -102,10 +92,10 @@ static struct kvt__item *next_item(const struct kvt_worker *w, struct allowance 
 	bool aged = oldest && now_ns - oldest->job->submitted_ns > STORE_AGE_NS;
 	if (oldest && w->since_store >= (aged ? AGED_TURN : STORE_TURN) && may_take(a, oldest))
 		return oldest;
-	struct kvt__item *item = NULL;
-	for (int c = 0; !item && c < KVT__CLASS_COUNT; c++)
-		item = first_allowed(&w->queues[c], a);
-	return item;
+	for (int c = 0; c < KVT__CLASS_COUNT; c++)
+		if (w->queues[c].first && may_take(a, w->queues[c].first))
+			return w->queues[c].first;
+	return NULL;
 }
 
 uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
@@ -133,11 +123,9 @@ uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, u
 
 uint64_t kvt__queue_waiting_locked(const struct kvt_worker *w, uint64_t *storesp)
 {
-	uint64_t others = 0;
-	for (int c = 0; c < KVT__CLASS_STORE; c++)
-		others += w->queues[c].count;
-	*storesp = w->queues[KVT__CLASS_STORE].count;
-	return others + *storesp;
+	*storesp = w->queues[KVT__CLASS_STORE].count + w->queues[KVT__CLASS_LIFTED].count;
+	return *storesp + w->queues[KVT__CLASS_LOOKUP].count +
+	       w->queues[KVT__CLASS_EXPEDITED].count + w->queues[KVT__CLASS_LOAD].count;
 }
 
 /* Clears one bit of a mask of idle lanes and returns it; 0 when there is none. */

@@ -134,7 +134,9 @@ static void start_store(struct kvt__op *op)
 {
 	op->object_bytes = op->payload_bytes = op->raw->end;
 	op->feed = feed_writes;
-	if (kvt__ranges_whole(op)) {
+	if (kvt__op_is_paused(op)) {
+		finish(op);
+	} else if (kvt__ranges_whole(op)) {
 		no_memory(op);
 		finish(op);
 	} else if (op->range_count == 1) {

@@ -69,8 +69,6 @@ static const struct member device_members[] = {
 	MEMBER(kvt_device_ops, copy),	       MEMBER(kvt_device_ops, poll),
 };
 
-/* ---- Checks ---- */
-
 bool kvt__scheme_ok(const char *scheme)
 {
 	size_t bytes = strlen(scheme);
@@ -202,8 +200,6 @@ static int device_check(const struct kvt_device_ops *ops, const char *what,
 				 what);
 	return 0;
 }
-
-/* ---- Lists ---- */
 
 static struct backend_entry *backend_find_locked(const char *name)
 {
@@ -392,8 +388,6 @@ int kvt__device_find(const char *name, struct kvt_device_ops *ops)
 				 names);
 	return 0;
 }
-
-/* ---- Exported ---- */
 
 int kvt_backend_register(const struct kvt_backend_ops *ops)
 {

@@ -328,7 +328,8 @@ static void io_landed(struct kvt__req *req)
 	int64_t now = kvt__now_ns();
 	int result = req->io.result;
 	kvt__latency_add(&lane->stats.storage_ns, now - req->started_ns);
-	bool dear = result == KVT_EAGAIN && (req->io.flags & KVT_IO_IF_CHEAP); /* an answer, no failure */
+	bool dear = result == KVT_EAGAIN &&
+		    (req->io.flags & KVT_IO_IF_CHEAP); /* an answer, no failure */
 	if (!req->must && kvt__retry_report(&w->retry, dear ? 0 : result, req->probe, now))
 		kvt__log(&w->env, KVT_LOG_WARNING, "breaker",
 			 "store %s keeps failing (%s): left alone for a while", w->store->uri,
@@ -337,7 +338,8 @@ static void io_landed(struct kvt__req *req)
 	if (result < 0) {
 		int64_t at =
 			kvt__retry_at(&w->retry, result, req->tries, now, req->op->deadline_ns);
-		if (at && !kvt__op_stopped(req->op) && req->io.op != KVT_IO_COMMIT) {
+		bool once = req->io.op == KVT_IO_COMMIT || req->io.op == KVT_IO_TOUCH;
+		if (at && !once && !kvt__op_stopped(req->op)) {
 			kvt__count(&lane->stats.retries[kvt_error_class(result)], 1);
 			req->retry_at_ns = at;
 			push_waiting(req, KVT__STAGE_DELAY);

@@ -53,8 +53,6 @@ struct kvt__staging {
 	uint64_t used_bytes, peak_bytes, waiters;
 };
 
-/* ---- Pieces of one buffer ---- */
-
 static uint8_t smaller(uint8_t a, uint8_t b)
 {
 	return a < b ? a : b;
@@ -150,8 +148,6 @@ static uint32_t order_for(const struct kvt__staging *staging, uint64_t bytes)
 		order++;
 	return order;
 }
-
-/* ---- Granting ---- */
 
 /* The buffer of a kind whose largest piece is the tightest that holds `order`; NULL: none. */
 static struct buffer *buffer_find_locked(struct kvt__staging *staging, int kind, uint32_t order)
@@ -275,8 +271,6 @@ static void tell_granted(struct kvt__staging_wait *wait)
 		wait = next;
 	}
 }
-
-/* ---- Exported ---- */
 
 static void staging_free(struct kvt__staging *staging)
 {

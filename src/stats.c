@@ -64,8 +64,11 @@ static void fill(struct kvt_worker *w, struct kvt_stats *s)
 	s->jobs_submitted = w->jobs_submitted;
 	s->jobs_completed = w->jobs_completed;
 	s->jobs_refused = w->jobs_refused;
-	for (int c = 0; c < KVT__CLASS_COUNT; c++)
-		s->queued_chunks[c] = w->queues[c].count;
+	s->queued_chunks[0] = w->queues[KVT__CLASS_LOOKUP].count;
+	s->queued_chunks[1] = w->queues[KVT__CLASS_EXPEDITED].count;
+	s->queued_chunks[2] = w->queues[KVT__CLASS_LOAD].count;
+	s->queued_chunks[3] =
+		w->queues[KVT__CLASS_LIFTED].count + w->queues[KVT__CLASS_STORE].count;
 	s->jobs_live = w->jobs.count + w->raw_live;
 	s->last_error = w->last_error;
 	memcpy(s->last_error_detail, w->last_error_detail, sizeof(s->last_error_detail));

@@ -171,6 +171,7 @@ static void free_members(struct kvt_store *store)
 	kvt__free(&store->env, store->hash_seed);
 	kvt__free(&store->env, store->uri);
 	pthread_mutex_destroy(&store->bad.lock);
+	pthread_mutex_destroy(&store->config_lock);
 }
 
 /* Frees the struct itself, with the hooks that it holds. */
@@ -203,8 +204,6 @@ static int check_open_options(const struct kvt_store_options *options, struct kv
 	return error;
 }
 
-/* ---- Exported ---- */
-
 int kvt_store_open(const struct kvt_store_options *options, struct kvt_store **storep)
 {
 	struct kvt_store_options o;
@@ -231,6 +230,7 @@ int kvt_store_open(const struct kvt_store_options *options, struct kvt_store **s
 	if (store == NULL)
 		return no_memory();
 	pthread_mutex_init(&store->bad.lock, NULL);
+	pthread_mutex_init(&store->config_lock, NULL);
 	store->fork_generation = kvt__fork_generation;
 
 	error = kvt__place_init(&place, &store->env, o.uri, o.options, o.option_count);

@@ -49,6 +49,7 @@ struct kvt_store {
 	/* config.json: UNKNOWN until the first store has made or compared it. BAD: config_error and
 	 * config_detail, written before the state is. */
 	atomic_int config_state;
+	pthread_mutex_t config_lock; /* leaf: guards the two below */
 	int config_error;
 	char config_detail[256];
 	struct kvt__bad_keys bad;
@@ -63,7 +64,7 @@ int kvt__backend_find(struct kvt__env *env, const char *scheme, const char *modu
 /* Registers what is built in, once; called by everything that looks a table up. */
 void kvt__register_builtin(void);
 
-/* ---- Blocking calls: a session of their own on the calling thread ---- */
+/* Blocking calls: a session of their own on the calling thread */
 struct kvt__sync {
 	struct kvt_store *store;
 	void *session;
@@ -98,7 +99,7 @@ int kvt__store_key_check(const struct kvt_key *key, const char *call);
  * KVT_ECONFIG, or why it could not be read. One that may not be read is a warning. */
 int kvt__store_compare_config(struct kvt_store *store);
 
-/* ---- What lanes ask ---- */
+/* What lanes ask */
 void kvt__bad_keys_add(struct kvt__bad_keys *bad, const void *hash, uint32_t hash_bytes,
 		       uint32_t group);
 /* Removes the key and says whether it was there. */

@@ -7,8 +7,6 @@
 #include "list.h"
 #include "uri.h"
 
-/* ---- Stat ---- */
-
 /* In front of the arrays of a stat, which are one allocation that remembers how to free itself. */
 struct arrays {
 	struct kvt__env env; /* only its hooks are used */
@@ -135,8 +133,6 @@ void kvt_object_stat_clear(struct kvt_object_stat *stat)
 		memset((char *)stat + sizeof(bytes), 0, bytes - sizeof(bytes));
 }
 
-/* ---- List, remove ---- */
-
 struct listing {
 	struct kvt_store *store;
 	kvt_list_fn callback;
@@ -196,8 +192,6 @@ int kvt_store_remove(struct kvt_store *store, const struct kvt_key *key)
 	kvt__sync_close(&sync);
 	return error;
 }
-
-/* ---- Options ---- */
 
 static void tell_options(const struct kvt_option_spec *specs, kvt_option_help_fn callback,
 			 void *context)

@@ -44,11 +44,11 @@ static int geometry_new(struct kvt_worker *w, uint32_t group, const struct kvt_g
 	return 0;
 }
 
-/* The newest geometry of a group; geometry_count when there is none. */
+/* A group's geometry in force; geometry_count when there is none. */
 static uint32_t geometry_find_locked(const struct kvt_worker *w, uint32_t group)
 {
 	for (uint32_t i = w->geometry_count; i-- > 0;)
-		if (w->geometries[i]->group == group)
+		if (w->geometries[i]->group == group && w->geometries[i]->current)
 			return i;
 	return w->geometry_count;
 }
@@ -57,6 +57,31 @@ static bool same_geometry(const struct kvt__geometry *a, const struct kvt__geome
 {
 	return a->blocks_per_chunk == b->blocks_per_chunk && a->ref_count == b->ref_count &&
 	       memcmp(a->ref_bytes, b->ref_bytes, (size_t)a->ref_count * sizeof(uint64_t)) == 0;
+}
+
+/* Puts a geometry of its group in force when it has been set before, whenever that was. */
+static bool reuse_locked(struct kvt_worker *w, const struct kvt__lookup_geometry *new)
+{
+	uint32_t current = geometry_find_locked(w, new->group);
+	for (uint32_t i = 0; i < w->geometry_count; i++) {
+		struct kvt__lookup_geometry *g = w->geometries[i];
+		if (g->group != new->group || !same_geometry(&g->geometry, &new->geometry))
+			continue;
+		if (current < w->geometry_count)
+			w->geometries[current]->current = false;
+		g->current = true;
+		return true;
+	}
+	return false;
+}
+
+static void add_locked(struct kvt_worker *w, struct kvt__lookup_geometry *new)
+{
+	uint32_t current = geometry_find_locked(w, new->group);
+	if (current < w->geometry_count)
+		w->geometries[current]->current = false;
+	new->current = true;
+	w->geometries[w->geometry_count++] = new;
 }
 
 int kvt_worker_set_geometry(struct kvt_worker *w, uint32_t group,
@@ -73,9 +98,7 @@ int kvt_worker_set_geometry(struct kvt_worker *w, uint32_t group,
 	uint32_t room_count = 0;
 	for (;;) {
 		pthread_mutex_lock(&w->lock);
-		uint32_t at = geometry_find_locked(w, group);
-		if (at < w->geometry_count &&
-		    same_geometry(&w->geometries[at]->geometry, &new->geometry)) {
+		if (reuse_locked(w, new)) {
 			pthread_mutex_unlock(&w->lock);
 			kvt__free(&w->env, new);
 			kvt__free(&w->env, room);
@@ -90,7 +113,7 @@ int kvt_worker_set_geometry(struct kvt_worker *w, uint32_t group,
 			room = NULL;
 		}
 		if (w->geometry_count < w->geometry_room) {
-			w->geometries[w->geometry_count++] = new;
+			add_locked(w, new);
 			pthread_mutex_unlock(&w->lock);
 			kvt__free(&w->env, room);
 			kvt__free(&w->env, old_room);

@@ -71,6 +71,13 @@ static int check_file(struct kvt_worker *w, const struct kvt_file_ops *file, siz
 					  "most %llu",
 					  index, i, (unsigned long long)op->file_offset,
 					  (unsigned long long)KVT__MAX_PAYLOAD_BYTES);
+		else if (op->device_ptr > UINT64_MAX - op->size_bytes)
+			error = kvt__fail(KVT_EINVAL,
+					  "kvt_worker_submit_ops: files[%zu].ops[%zu].device_ptr "
+					  "is 0x%llx, which with "
+					  "size_bytes %llu exceeds the address space",
+					  index, i, (unsigned long long)op->device_ptr,
+					  (unsigned long long)op->size_bytes);
 		else if (op->device_ptr == 0)
 			error = kvt__fail(
 				KVT_EINVAL,

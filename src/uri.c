@@ -13,8 +13,6 @@
 
 #define MAX_OPTION_NAME 64
 
-/* ---- Schemes ---- */
-
 static int push(struct kvt__place *place, const char *scheme)
 {
 	const struct kvt_backend_ops *ops = kvt__backend_get(scheme);
@@ -121,8 +119,6 @@ static int parse(struct kvt__place *place, struct kvt__env *env, const char *uri
 	}
 	return error;
 }
-
-/* ---- Options ---- */
 
 static unsigned least(unsigned a, unsigned b, unsigned c)
 {

@@ -156,7 +156,7 @@ static int check_object(struct verifier *v, const char *name, const struct kvt_k
 	int error = kvt__inspect(&v->sync, name, key, found);
 	struct walk walk = {.verifier = v, .name = name, .found = found};
 
-	*removablep = error == 0 && found->state == KVT_OBJECT_CORRUPT;
+	*removablep = error == 0 && found->state == KVT_OBJECT_CORRUPT && found->checksum_fails;
 	if (error != 0 || found->ref_bytes == NULL)
 		return error;
 	error = check_payload(&walk);

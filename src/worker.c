@@ -85,6 +85,13 @@ static int configure(struct kvt_worker *w, const struct kvt_worker_options *o)
 		error = check_range(names[i], times[i], 0, most_ms);
 	if (error)
 		return error;
+	/* A trailer of up to 64 KiB rides along. */
+	if (l->max_part_bytes < 68 * 1024 + KVT__PAGE_BYTES)
+		return kvt__fail(KVT_ECONFIG,
+				 "kvt_worker_create: backend \"%s\" takes parts of at most %llu "
+				 "bytes, expected at least %u",
+				 w->store->ops.name, (unsigned long long)l->max_part_bytes,
+				 68 * 1024 + KVT__PAGE_BYTES);
 	if (c->part_bytes > l->max_part_bytes - 68 * 1024)
 		c->part_bytes = (l->max_part_bytes - 68 * 1024) & ~(uint64_t)(KVT__PAGE_BYTES - 1);
 	return 0;
@@ -124,6 +131,12 @@ static void worker_free(struct kvt_worker *w)
 		kvt__staging_destroy(w->staging);
 	if (forked)
 		kvt__lanes_forked(w);
+	while (forked && w->live_first) {
+		struct kvt__job *next = w->live_first->next;
+		kvt__free(&w->env, w->live_first->arm);
+		kvt__job_free(w->live_first);
+		w->live_first = next;
+	}
 	for (uint32_t i = 0; i < w->geometry_count; i++)
 		kvt__free(&w->env, w->geometries[i]);
 	kvt__free(&w->env, w->geometries);
@@ -358,9 +371,9 @@ static void lift_locked(struct kvt_worker *w, struct kvt__job *job)
 	for (uint64_t k = 0; k < job->result.key_count; k++) {
 		struct kvt__item *item = &job->items[k];
 		if (item->state == KVT__ITEM_PARKED)
-			kvt__queue_lift_locked(w, item->leader, KVT__CLASS_EXPEDITED);
+			kvt__queue_lift_locked(w, item->leader);
 		if (item->state != KVT__ITEM_DONE && item->state != KVT__ITEM_ACTIVE)
-			kvt__queue_lift_locked(w, item, KVT__CLASS_EXPEDITED);
+			kvt__queue_lift_locked(w, item);
 	}
 }
 

@@ -31,6 +31,7 @@ struct kvt__lane;
 enum kvt__class {
 	KVT__CLASS_LOOKUP = 0,
 	KVT__CLASS_EXPEDITED,
+	KVT__CLASS_LIFTED, /* stores that somebody waits for */
 	KVT__CLASS_LOAD,
 	KVT__CLASS_STORE,
 	KVT__CLASS_COUNT,
@@ -159,6 +160,8 @@ struct kvt__job_table {
 /* A group's geometry for lookups. Never freed before the worker: items refer to it by index. */
 struct kvt__lookup_geometry {
 	uint32_t group;
+	bool current; /* [lock] the one in force; older ones stay for their items, and for being set
+			 again */
 	struct kvt__geometry geometry;
 	struct kvt__layout
 		layouts[65]; /* by hash length; object_bytes 0 where it exceeds a limit */
@@ -258,21 +261,21 @@ struct kvt__after {
 	uint64_t stored_bytes;
 };
 
-/* ---- queue.c ---- */
+/* queue.c */
 void kvt__queue_push_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c);
 void kvt__queue_unlink_locked(struct kvt_worker *w, struct kvt__item *item);
-/* Moves a queued store up; nothing when it is queued at that class or better, or not queued. */
-void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c);
+/* Moves a store in front of the loads: at once when it is queued, else when it will be. */
+void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item);
 /* Takes up to `max` items, at most `max_stores` of them stores, and no stores of chunks when they
  * are held back (*heldp tells whether one was met); they are ACTIVE then. */
 uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
 			       uint32_t max_stores, bool hold_stores, bool *heldp, int64_t now_ns);
-/* Whether anything waits in the queues; *storesp: how many are stores in their own class. */
+/* How many items wait in the queues; *storesp: how many of them are stores. */
 uint64_t kvt__queue_waiting_locked(const struct kvt_worker *w, uint64_t *storesp);
 /* Picks one idle lane to wake if work waits that it would take. */
 void kvt__wake_one_locked(struct kvt_worker *w, struct kvt__after *after);
 
-/* ---- keys.c: stores by key ---- */
+/* keys.c: stores by key */
 int kvt__keys_init(struct kvt_worker *w);
 void kvt__keys_fini(struct kvt_worker *w);
 struct kvt__item *kvt__keys_find_locked(const struct kvt_worker *w, const struct kvt__item *like);
@@ -282,7 +285,7 @@ void kvt__keys_remove_locked(struct kvt_worker *w, struct kvt__item *item);
 void kvt__keys_follow_locked(struct kvt__item *leader, struct kvt__item *item);
 void kvt__keys_unfollow_locked(struct kvt__item *item);
 
-/* ---- completion.c ---- */
+/* completion.c */
 /* Ends an item that is not active, or whose lane is done with it; releases what follows it,
  * completes its job with its last item. `detail` is given and may be NULL; `fixed` is static text
  * for when it is. */
@@ -309,11 +312,11 @@ void kvt__job_free(struct kvt__job *job);
 struct kvt__detail *kvt__detail_new(const struct kvt_worker *w, const char *text);
 uint32_t kvt__status_rank(enum kvt_status status);
 
-/* ---- worker.c ---- */
+/* worker.c */
 /* The CLOCK_MONOTONIC time in timeout_ms from now; far away for a negative one. */
 void kvt__deadline(int64_t timeout_ms, struct timespec *until);
 
-/* ---- submit.c ---- */
+/* submit.c */
 /* KVT_EFORK in a forked child, KVT_EINVAL for NULL; `call` is the public function's name. */
 int kvt__worker_check(const struct kvt_worker *w, const char *call);
 
@@ -343,7 +346,12 @@ int kvt__job_out_of_memory(const struct kvt__request *r);
  */
 int kvt__job_enter(struct kvt_worker *w, struct kvt__job *job, const struct kvt__request *r);
 
-/* ---- lane.c ---- */
+/* A transfer as given by the caller; `row`: made by a call for rows. */
+int kvt__submit_transfer(struct kvt_worker *w, uint64_t job_id, const struct kvt_transfer *transfer,
+			 const struct kvt_submit_options *options, uint32_t kind, const char *call,
+			 bool row);
+
+/* lane.c */
 void kvt__lane_wake(struct kvt_worker *w, uint32_t lane);
 void kvt__lanes_wake_all(struct kvt_worker *w);
 int kvt__lanes_start(struct kvt_worker *w);

@@ -34,8 +34,7 @@ KVT_BEGIN_DECLS
 
 struct kvt_io;
 
-/* ---- What the core offers a backend
- * -------------------------------------------------------------------------------- */
+/* What the core offers a backend */
 
 enum kvt_host_log_level { KVT_HOST_ERROR = 1, KVT_HOST_WARNING, KVT_HOST_INFO, KVT_HOST_DEBUG };
 
@@ -66,9 +65,7 @@ struct kvt_host {
 	void *core; /* the core's own */
 };
 
-/* ---- Opening
- * -------------------------------------------------------------------------------------------------------
- */
+/* Opening */
 
 /* One option that a backend knows; the core refuses all others before open is called. */
 struct kvt_option_spec {
@@ -123,7 +120,8 @@ struct kvt_backend_limits {
 	uint32_t max_parts;	   /* most parts of one object; default 2^20 */
 	uint32_t max_iov;	   /* iovec entries of one io; default 1,024, at least 2 */
 	uint32_t memory_alignment; /* of every non-NULL iov_base and every iov_len of a put, part or
-				    * get, but for a last entry's length; a power of two; default 1.
+				    * get, but for a last entry's length; a power of two, at most
+				    * 4,096; default 1.
 				    * What does not fit goes through staging, whose memory is
 				    * aligned to 4,096. A hint for speed: a backend must still do
 				    * ios that do not fit. */
@@ -135,9 +133,7 @@ struct kvt_backend_limits {
 			   */
 };
 
-/* ---- One request
- * ---------------------------------------------------------------------------------------------------
- */
+/* One request */
 
 enum kvt_io_op {
 	KVT_IO_PUT = 1, /* write a whole object, all or nothing */
@@ -163,7 +159,7 @@ enum kvt_io_flag {
 	/* put, commit, get, remove: fail with KVT_EPRECOND when the object is not io->if_version.
 	 */
 	KVT_IO_IF_VERSION = 1 << 1,
-	/* put, part: the last iovec entry is filled late: by io->progress, when it is told that all
+	/* put: the last iovec entry is filled late: by io->progress, when it is told that all
 	 * bytes before it have been read. See there. Never set for a backend with
 	 * KVT_CAP_FULL_BODY. */
 	KVT_IO_LATE_TAIL = 1 << 2,
@@ -205,7 +201,7 @@ struct kvt_list_item {
  * except the members under "result".
  */
 struct kvt_io {
-	/* ---- request, set by the core ---- */
+	/* request, set by the core */
 	uint32_t op;	/* enum kvt_io_op */
 	uint32_t flags; /* enum kvt_io_flag */
 	const char
@@ -250,7 +246,7 @@ struct kvt_io {
 	void (*complete)(struct kvt_io *io);
 	void *owner; /* the core's */
 
-	/* ---- result, set by the backend ---- */
+	/* result, set by the backend */
 	int result; /* 0 or a negative code */
 	uint32_t swept;
 	uint64_t bytes_landed; /* get: bytes that are in the iovec, also when it failed */
@@ -273,9 +269,7 @@ enum kvt_submit_answer {
 		       * while this session has an io in flight */
 };
 
-/* ---- The table
- * -----------------------------------------------------------------------------------------------------
- */
+/* The table */
 
 /*
  * Copied when registered: a shorter table of an older backend is padded with zeros. Members marked
@@ -316,9 +310,9 @@ struct kvt_backend_ops {
 	 * Delivers completions; sleeps until at least one has been delivered, wake was called, or
 	 * CLOCK_MONOTONIC reaches until_ns (0: never sleeps; INT64_MAX: no time limit). Wakes are
 	 * sticky: one before poll makes the next poll return at once, and many count as one.
-	 * Returns how many were delivered or a negative code when the session is broken, which the
-	 * core treats as KVT_EINTERNAL. NULL, with wake NULL too, for a blocking backend, whose
-	 * submit always answers KVT_DONE.
+	 * Returns how many were delivered, or a negative code when it could not look: the core logs
+	 * that and asks again after a pause. NULL, with wake NULL too, for a blocking backend,
+	 * whose submit always answers KVT_DONE.
 	 */
 	int (*poll)(void *session, int64_t until_ns);
 	/* NULL exactly when poll is. Any thread, also in a device's callback: never blocks, takes
@@ -337,9 +331,9 @@ struct kvt_backend_ops {
 typedef const struct kvt_backend_ops *(*kvt_backend_entry_fn)(const struct kvt_host *host);
 #define KVT_BACKEND_ENTRY "kvt_backend_entry"
 
-/* Registers a backend of the calling program. The table and its name are copied, its option list must
- * live as long as the process. KVT_EINVAL names what is missing or wrong in it, KVT_EEXIST when the
- * name is taken. Any thread. */
+/* Registers a backend of the calling program. The table and its name are copied, its option list
+ * must live as long as the process. KVT_EINVAL names what is missing or wrong in it, KVT_EEXIST
+ * when the name is taken. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_backend_register(const struct kvt_backend_ops *ops);
 
 KVT_END_DECLS

@@ -95,7 +95,7 @@ KVT_API int kvt_error_exit_status(int error);
 
 /*
  * One line about the last failure of a kvt_* call on this thread, for example
- * "kvt_worker_submit_load: key 3: 65 hash bytes, expected 1 to 64". Never NULL; "" when no call on
+ * "keys[3]: 65 hash bytes, expected 1 to 64". Never NULL; "" when no call on
  * this thread has failed yet. Valid until the next kvt_* call on this thread. It never holds a
  * secret.
  */

@@ -41,9 +41,7 @@ struct kvt_store;
 struct kvt_device;
 struct kvt_worker;
 
-/* ---- Hooks
- * ---------------------------------------------------------------------------------------------------------
- */
+/* Hooks */
 
 enum kvt_log_level { KVT_LOG_OFF = 0, KVT_LOG_ERROR, KVT_LOG_WARNING, KVT_LOG_INFO, KVT_LOG_DEBUG };
 
@@ -78,9 +76,7 @@ struct kvt_hooks {
 	struct kvt_allocator allocator;
 };
 
-/* ---- Stores
- * --------------------------------------------------------------------------------------------------------
- */
+/* Stores */
 
 /* One backend or store option by name, as after -o on the command line. Unknown names are refused
  * (KVT_EINVAL, naming the nearest known one). */
@@ -227,7 +223,7 @@ struct kvt_object_stat {
 };
 
 /* Reads an object's trailer. 0 with stat filled (whatever its state), KVT_ENOENT when there is
- * none. Blocks up to the store's operation timeout. Any thread. Free the arrays with
+ * none. Blocks, up to 30 s for each of its few requests. Any thread. Free the arrays with
  * kvt_object_stat_clear. */
 KVT_API KVT_MUST_CHECK int kvt_store_stat(struct kvt_store *store, const struct kvt_key *key,
 					  struct kvt_object_stat *stat);
@@ -297,7 +293,8 @@ struct kvt_gc_summary {
 	uint64_t removed_objects, removed_bytes; /* removed, or would be */
 	uint64_t removed_leftovers;		 /* temporary files and uploads of dead processes */
 };
-/* Frees capacity. An object that goes while it is being loaded is a miss, no more. Blocks. Any thread. */
+/* Frees capacity. An object that goes while it is being loaded is a miss, no more. Blocks. Any
+ * thread. */
 KVT_API KVT_MUST_CHECK int kvt_store_gc(struct kvt_store *store,
 					const struct kvt_gc_options *options,
 					struct kvt_gc_summary *summary);
@@ -316,9 +313,7 @@ typedef void (*kvt_option_help_fn)(void *context, const char *name, const char *
 KVT_API KVT_MUST_CHECK int kvt_store_option_help(const char *uri, kvt_option_help_fn callback,
 						 void *context);
 
-/* ---- Devices
- * -------------------------------------------------------------------------------------------------------
- */
+/* Devices */
 
 /*
  * Opens the memory that chunks live in: "host" (plain memory), or "cuda" with an ordinal where it
@@ -361,15 +356,13 @@ KVT_API KVT_MUST_CHECK int kvt_event_create(struct kvt_event **eventp);
 KVT_API void kvt_event_signal(struct kvt_event *event);
 KVT_API void kvt_event_destroy(struct kvt_event *event);
 
-/* ---- Workers
- * -------------------------------------------------------------------------------------------------------
- */
+/* Workers */
 
 struct kvt_worker_options {
 	size_t struct_size;
 	uint32_t lanes; /* I/O threads; 0 means 4, at most 64 */
-	uint32_t depth; /* requests in flight on each lane; 0 means the backend's choice (16; files
-			   32) */
+	uint32_t depth; /* requests in flight on each lane, at most 4,096; 0 means the backend's
+			   choice (16; files 32); always 1 on a blocking backend */
 	uint64_t staging_bytes; /* pinned staging, one hard budget; 0 means 256 MiB */
 	uint64_t part_bytes;   /* payload bytes of one storage request; 0 means 8 MiB; a multiple of
 				  4,096 */
@@ -510,9 +503,7 @@ KVT_API KVT_MUST_CHECK int kvt_worker_submit_lookup(struct kvt_worker *worker, u
 						    const struct kvt_key *keys, uint64_t key_count,
 						    const struct kvt_submit_options *options);
 
-/* ---- Completions
- * ---------------------------------------------------------------------------------------------------
- */
+/* Completions */
 
 /*
  * What became of one key. X(NAME, value, text)
@@ -613,8 +604,7 @@ KVT_API int kvt_worker_cancel(struct kvt_worker *worker, uint64_t job_id);
  * close it. It lives as long as the worker. Returns it, or KVT_EMFILE. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_worker_event_fd(struct kvt_worker *worker);
 
-/* ---- Raw files: the extension point of vLLM's FSOffloadingWorker
- * --------------------------------------------------- */
+/* Raw files: the extension point of vLLM's FSOffloadingWorker */
 
 /* One copy between device memory and a raw file. */
 struct kvt_file_op {
@@ -662,9 +652,7 @@ KVT_API int kvt_io_completion_result(const struct kvt_io_completion *completion,
  * finished. NULL is accepted. */
 KVT_API void kvt_io_completion_release(struct kvt_io_completion *completion);
 
-/* ---- Statistics
- * ----------------------------------------------------------------------------------------------------
- */
+/* Statistics */
 
 #define KVT_HISTOGRAM_BUCKETS 160
 /* Latencies. Each power of two from 4 ns on has four buckets: bucket 4 * e + q counts the values
@@ -715,8 +703,7 @@ struct kvt_stats {
 /* Fills `stats` (struct_size must be set). Never blocks on I/O. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_worker_stats(struct kvt_worker *worker, struct kvt_stats *stats);
 
-/* ---- Plans: what a transfer becomes
- * -------------------------------------------------------------------------------- */
+/* Plans: what a transfer becomes */
 
 /* One (device pointer, size, object offset) triple. */
 struct kvt_copy {
@@ -742,8 +729,7 @@ typedef int (*kvt_plan_fn)(void *context, const struct kvt_chunk_plan *plan);
 KVT_API KVT_MUST_CHECK int kvt_plan_transfer(const struct kvt_transfer *transfer, int is_store,
 					     kvt_plan_fn callback, void *context);
 
-/* ---- vLLM's stand-alone file calls
- * --------------------------------------------------------------------------------- */
+/* vLLM's stand-alone file calls */
 
 /*
  * Whether O_DIRECT works in `directory`: an aligned page is written to and read from a temporary
