@@ -156,6 +156,26 @@ static void memory_of_replaced_objects_is_used_again(void **state)
 	free(body);
 }
 
+static void reserved_memory_is_there_before_it_is_needed(void **state)
+{
+	const struct kvt_option_value option = {"reserve_mib", "16"};
+	static uint8_t body[1 << 20];
+	struct place p;
+	char name[16];
+	long before;
+
+	(void)state;
+	assert_int_equal(open_place(&p, "", &option), 0);
+	before = atomic_load(&p.th.allocations);
+	for (int i = 0; i < 14; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		assert_int_equal(testsession_put(&p.ts, name, body, sizeof(body), 0, NULL, NULL),
+				 0);
+	}
+	assert_int_equal(atomic_load(&p.th.allocations), before);
+	close_place(&p);
+}
+
 static void zeros_take_no_memory(void **state)
 {
 	/* So large that its table of segments has memory of its own. */
@@ -231,6 +251,7 @@ static void options_that_make_no_sense_are_refused(void **state)
 		{{"async", "2"}, "mem: option async: '2', expected 0 or 1"},
 		{{"async", ""}, "mem: option async: '', expected 0 or 1"},
 		{{"depth_busy", "-1"}, "mem: option depth_busy: '-1', expected 0 to 1048576"},
+		{{"reserve_mib", "1G"}, "mem: option reserve_mib: '1G', expected 0 to 1048576"},
 		{{"depth_busy", "1x"}, "mem: option depth_busy: '1x', expected 0 to 1048576"},
 		{{"depth_busy", "99999999999999999999"},
 		 "mem: option depth_busy: '99999999999999999999', expected 0 to 1048576"},
@@ -358,6 +379,7 @@ int main(void)
 		cmocka_unit_test(a_version_of_an_earlier_content_never_matches),
 		cmocka_unit_test(many_objects_are_found_and_removed),
 		cmocka_unit_test(memory_of_replaced_objects_is_used_again),
+		cmocka_unit_test(reserved_memory_is_there_before_it_is_needed),
 		cmocka_unit_test(zeros_take_no_memory),
 		cmocka_unit_test(a_commit_with_bytes_missing_is_refused),
 		cmocka_unit_test(options_that_make_no_sense_are_refused),

@@ -29,7 +29,8 @@ struct mem_backend {
 	const struct kvt_host *host;
 	struct kvt__mem_content *content;
 	int async;
-	uint32_t busy_depth;			/* 0: never busy */
+	uint32_t busy_depth; /* 0: never busy */
+	uint64_t reserve_bytes;
 	_Atomic(struct mem_session *) sessions; /* for forked; changed under session_lock */
 	pthread_mutex_t session_lock;		/* leaf */
 };
@@ -65,6 +66,8 @@ static const struct kvt_option_spec mem_options[] = {
 	{"async", "0", "1: answer requests later, inside poll"},
 	{"depth_busy", "0",
 	 "answer busy beyond this many requests in flight; implies async; 0: never"},
+	{"reserve_mib", "0",
+	 "memory for objects that is made ready when the store is opened, for measurements"},
 	{NULL, NULL, NULL},
 };
 
@@ -488,6 +491,8 @@ static int mem_set_option(struct mem_backend *b, const struct kvt_option_value *
 	}
 	if (async)
 		b->async = (int)value;
+	else if (!strcmp(option->name, "reserve_mib"))
+		b->reserve_bytes = (uint64_t)value << 20;
 	else
 		b->busy_depth = (uint32_t)value;
 	return 0;
@@ -513,7 +518,8 @@ static int mem_open(const struct kvt_host *host, const struct kvt_backend_config
 	}
 	b->async |= b->busy_depth > 0;
 	result = kvt__mem_content_acquire(host, config->location, &b->content);
-	if (!result && pthread_mutex_init(&b->session_lock, NULL)) {
+	if (!result && (kvt__mem_pool_reserve(&b->content->pool, b->reserve_bytes) ||
+			pthread_mutex_init(&b->session_lock, NULL))) {
 		kvt__mem_content_release(b->content, 0);
 		result = KVT_ENOMEM;
 	}

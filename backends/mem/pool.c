@@ -120,7 +120,8 @@ static uint32_t mem_refill_locked(struct kvt__mem_pool *pool, unsigned index, vo
 	return count;
 }
 
-static int mem_slab_add(struct kvt__mem_pool *pool)
+/* Adds a slab; with `touch` its pages are made now. */
+static int mem_slab_add(struct kvt__mem_pool *pool, int touch)
 {
 	struct kvt__mem_slab *slab = kvt__mem_large_alloc(pool, sizeof(*slab), 16);
 
@@ -134,12 +135,22 @@ static int mem_slab_add(struct kvt__mem_pool *pool)
 	}
 	/* A wish: without huge pages everything works, more slowly. */
 	(void)madvise(slab->memory, MEM_SLAB_BYTES, MADV_HUGEPAGE);
+	if (touch)
+		memset(slab->memory, 0, MEM_SLAB_BYTES);
 	pthread_mutex_lock(&pool->lock);
 	*pool->last_linkp = slab;
 	pool->last_linkp = &slab->next;
 	if (!pool->current)
 		pool->current = slab;
 	pthread_mutex_unlock(&pool->lock);
+	return 0;
+}
+
+int kvt__mem_pool_reserve(struct kvt__mem_pool *pool, uint64_t bytes)
+{
+	for (uint64_t ready = 0; ready < bytes; ready += MEM_SLAB_BYTES)
+		if (mem_slab_add(pool, 1))
+			return KVT_ENOMEM;
 	return 0;
 }
 
@@ -152,7 +163,7 @@ void *kvt__mem_piece_alloc(struct kvt__mem_cache *cache, size_t bytes)
 		pthread_mutex_lock(&pool->lock);
 		cache->counts[index] = mem_refill_locked(pool, index, cache->pieces[index]);
 		pthread_mutex_unlock(&pool->lock);
-		if (!cache->counts[index] && mem_slab_add(pool))
+		if (!cache->counts[index] && mem_slab_add(pool, 0))
 			return NULL;
 	}
 	return cache->pieces[index][--cache->counts[index]];

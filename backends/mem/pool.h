@@ -44,6 +44,10 @@ void kvt__mem_pool_fini(struct kvt__mem_pool *pool, int forked);
 void *kvt__mem_large_alloc(const struct kvt__mem_pool *pool, size_t bytes, size_t alignment);
 void kvt__mem_large_free(const struct kvt__mem_pool *pool, void *memory);
 
+/* Makes memory for `bytes` bytes of objects ready, so that no page of it has to be made later.
+ * KVT_ENOMEM: what was made so far stays. */
+int kvt__mem_pool_reserve(struct kvt__mem_pool *pool, uint64_t bytes);
+
 void kvt__mem_cache_init(struct kvt__mem_cache *cache, struct kvt__mem_pool *pool);
 /* Gives the cached pieces back to the pool. */
 void kvt__mem_cache_flush(struct kvt__mem_cache *cache);
