@@ -351,6 +351,11 @@ unsigned fake_in_flight(struct fake_store *store)
 	return read_counter(store, &store->in_flight);
 }
 
+unsigned fake_polls(struct fake_store *store)
+{
+	return read_counter(store, &store->polls);
+}
+
 unsigned fake_peak_in_flight(struct fake_store *store)
 {
 	return read_counter(store, &store->peak_in_flight);

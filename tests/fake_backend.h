@@ -100,6 +100,8 @@ void fake_release(struct fake_store *store, struct fake_rule *rule, unsigned cou
 
 unsigned fake_calls(struct fake_store *store, enum kvt_io_op op);
 unsigned fake_in_flight(struct fake_store *store);
+/* How often sessions were polled: who sleeps does not poll. */
+unsigned fake_polls(struct fake_store *store);
 unsigned fake_peak_in_flight(struct fake_store *store);
 /* Whether a request in flight was given memory of [memory, memory + bytes). */
 bool fake_touches(struct fake_store *store, const void *memory, size_t bytes);

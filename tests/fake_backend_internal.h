@@ -26,7 +26,7 @@ struct fake_store {
 	struct fake_config config;
 	char uri[32];
 	unsigned id;
-	unsigned openings, session_count, in_flight, peak_in_flight, handles;
+	unsigned openings, session_count, polls, in_flight, peak_in_flight, handles;
 	const struct kvt_host *host;
 	struct fake_object *buckets[FAKE_BUCKETS];
 	size_t object_count;

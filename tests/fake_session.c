@@ -274,6 +274,7 @@ static int fake_poll(void *opaque, int64_t until_ns)
 	if (!pthread_equal(session->thread, pthread_self()))
 		fake__broke(store, "poll on a thread that did not open the session");
 	pthread_mutex_lock(&store->lock);
+	store->polls++;
 	for (;;) {
 		int64_t wake = until_ns;
 		struct fake_pending *p = due_locked(session, &wake);

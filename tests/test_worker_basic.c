@@ -37,6 +37,9 @@ static const struct shape {
 	{"many parts, partial", 8, 1, {{13, 5, 2, {30000, 10001}}}},
 	{"many small slots", 64, 1, {{128, 0, 6, {64, 64, 64, 64, 64, 64}}}},
 	{"trailer that is larger than the payload", 128, 1, {{128, 0, 1, {1}}}},
+	{"trailer of about a part", 5000, 1, {{5000, 0, 3, {8, 8, 8}}}},
+	{"trailer of several parts", 4096, 1, {{4096, 0, 6, {16, 3, 1, 1, 1, 5}}}},
+	{"trailer of several parts, partial", 4096, 1, {{3000, 700, 6, {16, 3, 1, 1, 1, 5}}}},
 };
 
 static const struct variant {
@@ -390,6 +393,93 @@ static void whole_chunks_are_read_in_one_request(void **state)
 	fake_store_destroy(fake);
 }
 
+static void large_chunks_and_default_options_work(void **state)
+{
+	static const struct test_group chunks = {10, 3, 3, {2 << 20, 1 << 20, 999999}};
+	char *root = test_temp_dir_on_disk(), *uri = test_format("file://%s", root);
+	const char *const uris[] = {"mem:", uri};
+
+	(void)state;
+	for (size_t i = 0; i < TEST_COUNT(uris); i++) {
+		struct test_bed bed;
+		struct test_transfer t;
+		test_bed_init(&bed);
+		memset(&bed.worker_options, 0, sizeof(bed.worker_options));
+		bed.worker_options.struct_size = sizeof(bed.worker_options);
+		test_bed_open(&bed, uris[i]);
+		test_transfer_init(&t, 8, &chunks, 1, 1);
+		test_store(&bed, &t, KVT_STATUS_STORED);
+		test_load(&bed, &t, KVT_STATUS_LOADED);
+		test_transfer_fini(&t);
+		test_bed_close(&bed);
+	}
+	free(uri);
+	test_remove_tree(root);
+}
+
+static void large_trailers_do_not_lock_each_other_out(void **state)
+{
+	/* Six chunks whose trailers alone take two requests, in lanes that have one to four. */
+	static const struct test_group chunks = {6 * 4096, 0, 6, {16, 3, 1, 1, 1, 5}};
+
+	(void)state;
+	for (uint32_t depth = 1; depth <= 4; depth++) {
+		struct fake_store *fake = fake_store_create(NULL);
+		struct test_bed bed;
+		struct test_transfer t;
+		test_bed_init(&bed);
+		bed.worker_options.lanes = 1;
+		bed.worker_options.depth = depth;
+		test_bed_open(&bed, fake_store_uri(fake));
+		test_transfer_init(&t, 4096, &chunks, 1, 1);
+		test_store(&bed, &t, KVT_STATUS_STORED);
+		test_load(&bed, &t, KVT_STATUS_LOADED);
+		test_transfer_fini(&t);
+		test_bed_close(&bed);
+		assert_null(fake_violation(fake));
+		fake_store_destroy(fake);
+	}
+}
+
+static void two_workers_share_a_store(void **state)
+{
+	static const struct test_group many = {50, 0, 1, {3000}};
+	struct fake_store *fake = fake_store_create(NULL);
+	struct test_bed one, two;
+	struct test_transfer a, b;
+
+	(void)state;
+	test_bed_init(&one);
+	test_bed_open(&one, fake_store_uri(fake));
+	two = one;
+	two.worker = NULL;
+	test_bed_open_worker(&two);
+	test_transfer_init(&a, 1, &many, 1, 1);
+	test_transfer_init(&b, 1, &many, 1, 1);
+	test_transfer_fill(&a);
+	test_transfer_fill(&b);
+	assert_ok(kvt_worker_submit_store(one.worker, 1, &a.transfer, NULL));
+	assert_ok(kvt_worker_submit_store(two.worker, 1, &b.transfer, NULL));
+	struct kvt_result *results[2] = {test_take(one.worker, 1), test_take(two.worker, 1)};
+	for (uint64_t k = 0; k < 50; k++) {
+		assert_true(kvt_status_is_success(results[0]->key_status[k]));
+		assert_true(kvt_status_is_success(results[1]->key_status[k]));
+		assert_true(results[0]->key_status[k] == KVT_STATUS_STORED ||
+			    results[1]->key_status[k] == KVT_STATUS_STORED);
+	}
+	kvt_result_release(results[0]);
+	kvt_result_release(results[1]);
+	one.next_id = two.next_id = 10;
+	test_load(&one, &b, KVT_STATUS_LOADED);
+	test_load(&two, &a, KVT_STATUS_LOADED);
+	test_bed_close_worker(&two);
+	test_bed_close(&one);
+	assert_null(fake_violation(fake));
+	fake_store_destroy(fake);
+	test_transfer_fini(&a);
+	test_transfer_fini(&b);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest others[] = {
@@ -400,6 +490,9 @@ int main(void)
 		cmocka_unit_test(one_load_job_may_repeat_a_key),
 		cmocka_unit_test(hashes_of_every_length_and_large_groups_work),
 		cmocka_unit_test(whole_chunks_are_read_in_one_request),
+		cmocka_unit_test(large_chunks_and_default_options_work),
+		cmocka_unit_test(large_trailers_do_not_lock_each_other_out),
+		cmocka_unit_test(two_workers_share_a_store),
 	};
 	struct CMUnitTest tests[TEST_COUNT(variants) + TEST_COUNT(others)];
 	size_t count = 0;

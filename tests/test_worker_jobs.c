@@ -353,6 +353,41 @@ static void a_prefix_lookup_stops_at_the_first_miss(void **state)
 	scene_close(&s);
 }
 
+static void keys_that_cannot_be_asked_for_are_unknown(void **state)
+{
+	static const struct test_group ten = {10, 0, 1, {64}};
+	struct scene s;
+	struct test_transfer t;
+	char name[KVT_NAME_BYTES];
+
+	(void)state;
+	scene_open(&s);
+	test_transfer_init(&t, 1, &ten, 1, 4);
+	test_set_geometry(&s.bed, &t);
+	test_store(&s.bed, &t, KVT_STATUS_STORED);
+	assert_true(kvt_store_object_name(s.bed.store, &t.keys[5], name, sizeof(name)) > 0);
+	struct fake_rule fail = {
+		.ops = FAKE_ALL, .name = name, .action = FAKE_FAIL, .error = KVT_EACCES};
+	fake_rule_add(s.fake, &fail);
+	for (uint32_t flags = 0; flags <= KVT_LOOKUP_PREFIX; flags += KVT_LOOKUP_PREFIX) {
+		struct kvt_submit_options options = KVT_INIT(options);
+		options.lookup_flags = flags;
+		assert_ok(kvt_worker_submit_lookup(s.bed.worker, 90, t.keys, 10, &options));
+		struct kvt_result *result = test_take(s.bed.worker, 90);
+		for (uint64_t k = 0; k < 5; k++)
+			assert_int_equal(result->key_status[k], KVT_STATUS_HIT);
+		assert_int_equal(result->key_status[5], KVT_STATUS_UNKNOWN);
+		assert_int_equal(result->key_error[5], KVT_EACCES);
+		assert_int_equal(result->status, KVT_STATUS_UNKNOWN);
+		assert_int_equal(result->error, KVT_EACCES);
+		assert_true(result->detail[0] != '\0');
+		kvt_result_release(result);
+	}
+	fake_rule_remove(s.fake, &fail);
+	test_transfer_fini(&t);
+	scene_close(&s);
+}
+
 static void presence_lookups_name_the_first_run_of_blocks(void **state)
 {
 	static const struct {
@@ -547,6 +582,7 @@ int main(void)
 		cmocka_unit_test(one_bad_key_does_not_spoil_the_others),
 		cmocka_unit_test(lookups_tell_hits_from_misses),
 		cmocka_unit_test(a_prefix_lookup_stops_at_the_first_miss),
+		cmocka_unit_test(keys_that_cannot_be_asked_for_are_unknown),
 		cmocka_unit_test(presence_lookups_name_the_first_run_of_blocks),
 		cmocka_unit_test(odd_lengths_are_misses_with_a_counter_of_their_own),
 		cmocka_unit_test(a_new_geometry_replaces_the_old_one),
