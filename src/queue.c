@@ -5,9 +5,10 @@
 
 /* Stores take one turn in a hundred even when others keep coming, and one in five once the oldest
  * has waited this long. */
-#define STORE_AGE_NS INT64_C(500000000)
-#define AGED_TURN    4
-#define STORE_TURN   99
+#define ROUND_STORE_BYTES (256 * 1024) /* a lane looks for loads again after about this much */
+#define STORE_AGE_NS	  INT64_C(500000000)
+#define AGED_TURN	  4
+#define STORE_TURN	  99
 
 static void list_push(struct kvt__queue *q, struct kvt__item *item)
 {
@@ -104,12 +105,19 @@ uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, u
 	struct allowance a = {.stores = max_stores, .held = hold_stores};
 	struct kvt__item *item;
 	uint32_t n = 0;
-	while (n < max && (item = next_item(w, &a, now_ns)) != NULL) {
+	uint64_t store_bytes = 0;
+	while (n < max && store_bytes < ROUND_STORE_BYTES &&
+	       (item = next_item(w, &a, now_ns)) != NULL) {
 		if (item->item_class == KVT__CLASS_STORE)
 			w->since_store = 0;
 		else
 			w->since_store++;
-		a.stores -= is_store(item);
+		if (is_store(item)) {
+			a.stores--;
+			store_bytes += item->job->raws
+					       ? item->job->raws[item->index].end
+					       : item->job->shapes[item->shape].plan.payload_bytes;
+		}
 		kvt__queue_unlink_locked(w, item);
 		item->state = KVT__ITEM_ACTIVE;
 		w->queued--;

@@ -261,6 +261,8 @@ static int64_t fault_run_waiting(struct kvt__fault_session *s)
 {
 	struct kvt__fault_io *f = s->waiting, *next;
 	int64_t look_ns = INT64_MAX;
+	int performed = 0; /* one in a round: inner operations may take their time, and the
+				   caller has other work */
 
 	/* What a completion submits begins a new list. */
 	s->waiting = NULL;
@@ -271,13 +273,14 @@ static int64_t fault_run_waiting(struct kvt__fault_session *s)
 		int result;
 
 		next = f->next;
-		next_ns = fault_next_look(f, s->backend->host->now_ns(), &result);
+		next_ns = performed ? 1 : fault_next_look(f, s->backend->host->now_ns(), &result);
 		if (next_ns) {
 			fault_append(&s->waiting_linkp, f);
 			if (next_ns < look_ns)
 				look_ns = next_ns;
 			continue;
 		}
+		performed = 1;
 		if ((result ? fault_refuse(f, result) : fault_perform(f)) == KVT_QUEUED)
 			continue;
 		s->delivered++;
