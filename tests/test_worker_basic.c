@@ -39,6 +39,7 @@ static const struct shape {
 	{"trailer that is larger than the payload", 128, 1, {{128, 0, 1, {1}}}},
 	{"trailer of about a part", 5000, 1, {{5000, 0, 3, {8, 8, 8}}}},
 	{"trailer of several parts", 4096, 1, {{4096, 0, 6, {16, 3, 1, 1, 1, 5}}}},
+	{"trailer alone in most requests", 8192, 1, {{8192, 0, 6, {1, 1, 1, 1, 1, 1}}}},
 	{"trailer of several parts, partial", 4096, 1, {{3000, 700, 6, {16, 3, 1, 1, 1, 5}}}},
 };
 
