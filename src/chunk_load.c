@@ -232,7 +232,15 @@ static void landed(struct kvt__req *req)
 		}
 		kvt__load_read_trailer(op);
 	}
-	wait_for_trailer(req);
+	/* One that brought nothing but trailer has nothing to wait for, and others may need the
+	 * request. */
+	if (req->range->begin < op->payload_bytes) {
+		wait_for_trailer(req);
+		return;
+	}
+	if (op->trailer_parsed)
+		release_landed(op);
+	range_done(req);
 }
 
 static void get_range(struct kvt__req *req)

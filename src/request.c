@@ -328,9 +328,13 @@ static void io_landed(struct kvt__req *req)
 	int64_t now = kvt__now_ns();
 	int result = req->io.result;
 	kvt__latency_add(&lane->stats.storage_ns, now - req->started_ns);
-	bool dear = result == KVT_EAGAIN &&
-		    (req->io.flags & KVT_IO_IF_CHEAP); /* an answer, no failure */
-	if (!req->must && kvt__retry_report(&w->retry, dear ? 0 : result, req->probe, now))
+	/* An answer that asking is dear is no failure, and a job's own deadline says nothing about
+	 * the store. */
+	bool dear = result == KVT_EAGAIN && (req->io.flags & KVT_IO_IF_CHEAP);
+	bool own_deadline = result == KVT_ETIMEDOUT && req->io.deadline_ns == req->op->deadline_ns;
+	if (own_deadline)
+		kvt__retry_abandon(&w->retry, req->probe);
+	else if (!req->must && kvt__retry_report(&w->retry, dear ? 0 : result, req->probe, now))
 		kvt__log(&w->env, KVT_LOG_WARNING, "breaker",
 			 "store %s keeps failing (%s): left alone for a while", w->store->uri,
 			 req->detail[0] ? req->detail : kvt_error_text(result));

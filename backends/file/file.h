@@ -25,7 +25,7 @@
 
 #define FILE_MAX_NAME	 1024u
 #define FILE_PAGE	 4096u
-#define FILE_PIECE	 (256u * 1024)	      /* checksummed and moved while hot in the cache */
+#define FILE_PIECE	 (128u * 1024)	      /* checksummed and moved while hot in the cache */
 #define FILE_PIECE_SLACK (64u * 1024)	      /* a rest up to this joins the piece before it */
 #define FILE_MAX_IO	 UINT64_C(0x7ffff000) /* most bytes that one system call moves */
 #define FILE_POOL_BYTES	 (1024u * 1024)	      /* buffered transfers from here on go to the pool */
