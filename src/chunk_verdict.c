@@ -5,8 +5,6 @@
  */
 #include "lane.h"
 
-#include <string.h>
-
 #define TOUCH_AGE_NS   (INT64_C(3600) * 1000000000)
 #define FOREIGN_AGE_NS (INT64_C(600) * 1000000000)
 
@@ -62,8 +60,7 @@ static void remove_now(struct kvt__op *op)
 static void compared(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
-	const struct kvt_version *a = &req->io.info.version, *b = &op->found.version;
-	if (req->result == 0 && a->bytes == b->bytes && memcmp(a->value, b->value, a->bytes) == 0)
+	if (req->result == 0 && kvt__version_equal(&req->io.info.version, &op->found.version))
 		remove_now(op);
 	else
 		kvt__op_finish(op, KVT_STATUS_FAILED);
@@ -207,7 +204,6 @@ void kvt__load_read_trailer(struct kvt__op *op)
 	if (!verdict)
 		verdict = kvt__trailer_compare(&op->parsed, &op->geometry, &op->identity);
 	if (verdict) {
-		op->verdict = verdict;
 		op->conclude = true;
 		if (!judge(op, verdict, &op->proven))
 			op->again = true;

@@ -87,7 +87,7 @@ struct kvt__op {
 	struct kvt__lane *lane;
 	struct kvt__item *item;
 	struct kvt__job *job;
-	struct kvt__op *next, *prev; /* active, or free (next) */
+	struct kvt__op *next; /* free ones */
 	struct kvt__op *hungry_next;
 	bool hungry;
 	bool is_store;		  /* takes one of the lane's places for stores */
@@ -95,7 +95,7 @@ struct kvt__op {
 				     is free */
 	bool control_free;
 	uint32_t outstanding; /* requests that move ranges, the control among them */
-	int64_t deadline_ns, started_ns;
+	int64_t deadline_ns;
 	char *name; /* object name: in the op's allocation, or a raw file's path */
 	char *name_room;
 	void (*feed)(struct kvt__op *op); /* moves the next ranges, as far as requests are free */
@@ -148,7 +148,6 @@ struct kvt__op {
 	bool changed;		 /* loads: replaced while it was read */
 	bool conclude;		 /* loads: nothing more is to be read */
 	bool proven;		 /* loads: proven bad, so it may be removed */
-	int verdict;		 /* loads: of the format on the trailer */
 	struct kvt__req *landed; /* loads: ranges that wait for the trailer */
 	struct kvt__range *partial_range;
 	bool checksum_fails; /* the trailer's own */
@@ -199,8 +198,8 @@ struct kvt__lane {
 	uint32_t requests_free_count;
 	struct kvt__req *ready_first, *ready_last;
 	struct kvt__req *busy_first, *busy_last;
-	struct kvt__req *waiting; /* BUFFER and DELAY: looked at for time and cancel */
-	struct kvt__op *active, *ops_free;
+	struct kvt__req *waiting; /* BUFFER, DELAY and PAUSE: looked at for time and cancel */
+	struct kvt__op *ops_free;
 	struct kvt__op *hungry_first, *hungry_last;
 	struct kvt__op *config; /* makes or compares config.json */
 	uint32_t ops, store_ops;
@@ -210,9 +209,7 @@ struct kvt__lane {
 	uint8_t *small_trailers; /* free ones, linked through their first bytes */
 	struct kvt__finished finished[KVT__FINISHED_MAX];
 	uint32_t finished_count;
-	uint32_t cancel_seen;
 	int64_t now_ns;
-	int64_t stores_paused_told_ns;
 	struct kvt__lane_stats stats;
 };
 

@@ -135,10 +135,6 @@ struct kvt__op *kvt__op_new(struct kvt__lane *lane)
 	op->lane = lane;
 	op->name = op->name_room = name;
 	op->found.object_bytes = KVT_BYTES_UNKNOWN;
-	op->next = lane->active;
-	if (lane->active)
-		lane->active->prev = op;
-	lane->active = op;
 	return op;
 }
 
@@ -158,12 +154,6 @@ static void op_free(struct kvt__op *op)
 	kvt__free(env, op->old_presence);
 	kvt__free(env, op->lost);
 	kvt__free(env, op->peeked);
-	if (op->prev)
-		op->prev->next = op->next;
-	else
-		lane->active = op->next;
-	if (op->next)
-		op->next->prev = op->prev;
 	op->next = lane->ops_free;
 	lane->ops_free = op;
 }
@@ -406,7 +396,6 @@ void kvt__op_start(struct kvt__lane *lane, struct kvt__item *item)
 	op->item = item;
 	op->job = item->job;
 	op->deadline_ns = op->job->deadline_ns;
-	op->started_ns = lane->now_ns;
 	op->is_store = op->job->result.kind == KVT_JOB_STORE || op->job->raw_store;
 	op->control = kvt__req_get(lane, op); /* the lane counts: one is there */
 	lane->ops++;

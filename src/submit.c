@@ -126,7 +126,6 @@ void kvt__job_header(struct kvt_worker *w, struct kvt__job *job, const struct kv
 	job->result.kind = r->kind;
 	job->result.key_count = r->key_count;
 	job->result.detail = "";
-	job->worker = w;
 	job->allocator = job_allocator(w);
 	job->ready = r->options.ready;
 	job->lookup_flags = r->options.lookup_flags;

@@ -257,7 +257,6 @@ static void drop_all_locked(struct kvt_worker *w, struct kvt__after *after)
 				     "the worker is being destroyed", after);
 		job = next;
 	}
-	atomic_fetch_add(&w->cancel_epoch, 1);
 }
 
 int kvt_worker_destroy(struct kvt_worker *w, int64_t timeout_ms)
@@ -343,7 +342,6 @@ int kvt_worker_poll(struct kvt_worker *w, struct kvt_result **results, int max_r
 			w->done_last = NULL;
 		job_unlink_id_locked(w, job);
 		job->next = NULL;
-		job->worker = NULL;
 		results[n++] = &job->result;
 	}
 	if (n && atomic_fetch_sub(&w->done_count, (unsigned long long)n) == (unsigned long long)n &&
@@ -502,7 +500,6 @@ int kvt_worker_cancel(struct kvt_worker *w, uint64_t job_id)
 				     &after);
 		active = job->pending > 1;
 		kvt__job_unpin_locked(w, job, &after);
-		atomic_fetch_add(&w->cancel_epoch, 1);
 	}
 	pthread_mutex_unlock(&w->lock);
 	kvt__after_run(w, &after);

@@ -112,7 +112,6 @@ struct kvt__raw {
  * release. */
 struct kvt__job {
 	struct kvt_result result;
-	struct kvt_worker *worker;
 	struct kvt_allocator allocator; /* outlives the worker */
 	struct kvt__job *id_next;	/* [lock] in the id table, until polled */
 	struct kvt__job *next, *prev;	/* [lock] live jobs, then (next only) completions */
@@ -163,8 +162,7 @@ struct kvt__lookup_geometry {
 	bool current; /* [lock] the one in force; older ones stay for their items, and for being set
 			 again */
 	struct kvt__geometry geometry;
-	struct kvt__layout
-		layouts[65]; /* by hash length; object_bytes 0 where it exceeds a limit */
+	struct kvt__layout layouts[65]; /* by hash length; 0 is not used */
 };
 
 /* What a lane counts: written by the lane only, read by anyone. */
@@ -214,8 +212,6 @@ struct kvt_worker {
 	 * there is none. */
 	atomic_llong next_expiry_ns;
 	atomic_ullong done_count; /* completions that wait */
-	atomic_uint
-		cancel_epoch; /* counts cancels: lanes look at their active items when it moved */
 	atomic_llong stores_paused_until_ns;
 	atomic_llong config_retry_ns; /* when config.json may be tried again */
 	atomic_bool stopping;
@@ -224,7 +220,7 @@ struct kvt_worker {
 	pthread_cond_t changed; /* broadcast when a job completes or its memory goes quiet, while
 				   somebody waits */
 	/* all [lock] */
-	uint32_t waiting; /* threads in wait or drain */
+	uint32_t waiting; /* threads in wait, drain or destroy */
 	struct kvt__queue queues[KVT__CLASS_COUNT];
 	uint64_t queued;		   /* items held, queued or parked */
 	uint32_t since_store;		   /* pops of other classes since the last store */
