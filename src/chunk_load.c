@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#include "crc32c.h"
-
 #define DENSE_BYTES   (256 * 1024) /* below this, reading all costs less than asking for parts */
 #define SPARSE_RANGES 64
 
@@ -55,11 +53,6 @@ static void read_progress(struct kvt_io *io, uint64_t bytes)
 	kvt__cursor_advance(req, to, record_crc);
 }
 
-static void settle_later(struct kvt__req *req)
-{
-	settle_landed(req);
-}
-
 /* The trailer is known, or nothing will come of it: whoever waited for it goes on. */
 static void release_landed(struct kvt__op *op)
 {
@@ -67,7 +60,7 @@ static void release_landed(struct kvt__op *op)
 		struct kvt__req *req = op->landed;
 		op->landed = req->next;
 		req->next = NULL;
-		kvt__req_ready(req, 0, settle_later);
+		kvt__req_ready(req, 0, settle_landed);
 	}
 }
 
@@ -162,8 +155,7 @@ static bool same_object(struct kvt__op *op, const struct kvt_object_info *info)
 	if (!op->pinned) {
 		op->found = *info;
 		op->pinned = true;
-	} else if (info->version.bytes != op->found.version.bytes ||
-		   memcmp(info->version.value, op->found.version.value, info->version.bytes) != 0) {
+	} else if (!kvt__version_equal(&info->version, &op->found.version)) {
 		op->changed = true;
 		return false;
 	}

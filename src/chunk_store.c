@@ -521,8 +521,7 @@ static bool refused(struct kvt__op *op)
 void kvt__store_start(struct kvt__op *op)
 {
 	struct kvt_store *store = op->lane->worker->store;
-	op->partial =
-		op->chunk.block_count != op->geometry.blocks_per_chunk && op->geometry.ref_count;
+	op->partial = is_partial(op);
 	if (refused(op)) {
 		kvt__op_finish(op, KVT_STATUS_FAILED);
 		return;
