@@ -67,10 +67,6 @@ bool kvt__merge_retry(struct kvt__op *op)
 	return true;
 }
 
-/* ---- One extent
- * ----------------------------------------------------------------------------------------------------
- */
-
 static void lose(struct kvt__op *op, uint32_t slot)
 {
 	op->lost[slot / 8] |= (uint8_t)(1u << (slot % 8));
@@ -92,13 +88,10 @@ static void failed(struct kvt__req *req)
 
 static void overlaid(struct kvt__req *req)
 {
-	struct kvt__op *op = req->op;
 	if (req->result) {
 		failed(req);
 		return;
 	}
-	if (++op->ranges_gathered == op->range_count)
-		kvt__op_quiet(op);
 	kvt__store_range_checked(req);
 }
 

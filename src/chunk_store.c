@@ -13,10 +13,6 @@
 static void settle(struct kvt__op *op);
 static void part_written(struct kvt__req *req);
 
-/* ---- Trailer
- * -------------------------------------------------------------------------------------------------------
- */
-
 static void record_slot(struct kvt__op *op, uint32_t slot, uint32_t crc)
 {
 	kvt__slot_crc_put(op->trailer, slot, crc);
@@ -46,10 +42,6 @@ static void seal(struct kvt__op *op)
 {
 	kvt__trailer_seal(op->trailer, &op->layout, &op->geometry, &op->identity, op->partial);
 }
-
-/* ---- Writing
- * -------------------------------------------------------------------------------------------------------
- */
 
 static void finish_request(struct kvt__req *req)
 {
@@ -234,6 +226,14 @@ static void range_failed(struct kvt__req *req)
 	kvt__store_range_ended(req);
 }
 
+static uint32_t ranges_with_payload(const struct kvt__op *op)
+{
+	uint32_t count = op->range_count;
+	while (count && op->ranges[count - 1].begin >= op->payload_bytes)
+		count--;
+	return count;
+}
+
 static void gathered(struct kvt__req *req)
 {
 	struct kvt__op *op = req->op;
@@ -241,7 +241,9 @@ static void gathered(struct kvt__req *req)
 		range_failed(req);
 		return;
 	}
-	if (++op->ranges_gathered == op->range_count)
+	/* A partial store may have to merge with what is there, and gather once more. */
+	uint32_t payload_ranges = op->range_count > 1 ? ranges_with_payload(op) : 1;
+	if (++op->ranges_gathered == payload_ranges && !op->partial)
 		kvt__op_quiet(op);
 	write_range(req);
 }
@@ -288,10 +290,6 @@ static void start_range(struct kvt__req *req, uint32_t index)
 	write_range(req);
 }
 
-/* ---- In parts
- * ------------------------------------------------------------------------------------------------------
- */
-
 static void aborted(struct kvt__req *req)
 {
 	req->op->handle = NULL;
@@ -302,6 +300,7 @@ static void aborted(struct kvt__req *req)
 static void abort_parts(struct kvt__op *op)
 {
 	struct kvt__req *req = op->control;
+	op->control_free = false;
 	kvt__req_prepare(req, KVT_IO_ABORT);
 	req->must = true;
 	kvt__req_io(req, aborted);
@@ -321,6 +320,7 @@ static void committed(struct kvt__req *req)
 static void commit_parts(struct kvt__op *op)
 {
 	struct kvt__req *req = op->control;
+	op->control_free = false;
 	kvt__req_prepare(req, KVT_IO_COMMIT);
 	req->io.object_bytes = op->object_bytes;
 	set_condition(op, req);
@@ -392,6 +392,12 @@ static void begun(struct kvt__req *req)
 /* Writes the object as planned in op->partial, op->merge and op->replace. */
 void kvt__store_write(struct kvt__op *op)
 {
+	if (op->quiet) { /* its memory is the caller's again: what was gathered is gone */
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
+			     "somebody else stored another object of this key meanwhile");
+		kvt__op_finish(op, KVT_STATUS_FAILED);
+		return;
+	}
 	op->payload_bytes = op->layout.payload_bytes;
 	op->trailer_bytes = op->layout.trailer_bytes + (op->partial ? KVT__PAGE_BYTES : 0);
 	op->object_bytes = op->payload_bytes + op->trailer_bytes;
@@ -414,10 +420,6 @@ void kvt__store_write(struct kvt__op *op)
 	req->io.object_bytes = op->object_bytes;
 	kvt__req_io(req, begun);
 }
-
-/* ---- What is there
- * -------------------------------------------------------------------------------------------------
- */
 
 static void skipped(struct kvt__op *op, int note)
 {
@@ -494,7 +496,9 @@ void kvt__store_ask(struct kvt__op *op, bool if_cheap)
 	struct kvt__req *req = op->control;
 	op->control_free = false;
 	kvt__req_prepare(req, KVT_IO_HEAD);
-	if (if_cheap && (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_ABSENT))
+	/* Partial objects are worth asking for: where one is there, merging begins with it. */
+	if (if_cheap && !op->partial &&
+	    (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_ABSENT))
 		req->io.flags |= KVT_IO_IF_CHEAP;
 	kvt__req_io(req, asked);
 }

@@ -74,6 +74,8 @@ static void cut_prefix(struct kvt__job *job)
 		if (k > job->prefix_end) {
 			job->key_status[k] = KVT_STATUS_UNKNOWN;
 			job->key_error[k] = 0;
+			if (job->key_blocks)
+				job->key_blocks[2 * k] = job->key_blocks[2 * k + 1] = 0;
 		} else if (k == 0 || rank > worst) {
 			worst = rank;
 			r->status = job->key_status[k];
@@ -290,8 +292,11 @@ static void release_followers(struct kvt_worker *w, struct kvt__item *leader, bo
 		item->first = leader->first;
 		item->last = leader->last;
 		leader->first = leader->last = NULL;
-		for (struct kvt__item *f = item->first; f; f = f->next)
+		for (struct kvt__item *f = item->first; f; f = f->next) {
 			f->leader = item;
+			if (f->job->result.kind == KVT_JOB_LOAD)
+				kvt__queue_lift_locked(w, item);
+		}
 		enqueue(w, item);
 		break;
 	}
@@ -380,7 +385,10 @@ void kvt__expire(struct kvt_worker *w, int64_t now_ns)
 			job->expired = true;
 			kvt__job_drop_locked(
 				w, job, KVT_STATUS_FAILED, KVT_ETIMEDOUT,
-				"the job's deadline passed before this chunk was started", &after);
+				job->arm
+					? "the job's deadline passed before its ready event"
+					: "the job's deadline passed before this chunk was started",
+				&after);
 		} else if (!job->expired && job->deadline_ns < next) {
 			next = job->deadline_ns;
 		}

@@ -37,8 +37,10 @@ static void fail(struct kvt__op *op, int error, const char *detail)
 		finish(op, KVT__CONFIG_OK);
 		return;
 	}
-	if (error == KVT_ECANCELED) /* the worker ends */
-		error = KVT_ESHUTDOWN;
+	if (error == KVT_ECANCELED) { /* this worker ends: another one may try */
+		finish(op, KVT__CONFIG_UNKNOWN);
+		return;
+	}
 	pthread_mutex_lock(&store->config_lock);
 	store->config_error = error;
 	snprintf(store->config_detail, sizeof(store->config_detail), "%s: %s", store->config_name,

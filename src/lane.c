@@ -72,9 +72,13 @@ static void poll_backend(struct kvt__lane *lane, int64_t until_ns)
 		return;
 	}
 	int n = w->store->ops.poll(lane->session, until_ns);
-	if (n < 0)
+	if (n <
+	    0) { /* what is in flight may still be: all that can be done is to ask again, later */
+		const struct timespec pause = {0, POLL_FAILED_NS};
 		kvt__log(&w->env, KVT_LOG_ERROR, "poll", "backend %s: poll failed: %s",
 			 w->store->ops.name, kvt_error_text(n));
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	}
 	if (n != 0 && lane->busy_first) {
 		lane->now_ns = kvt__now_ns();
 		kvt__requests_resubmit_busy(lane);
@@ -103,7 +107,7 @@ static void arm_start(struct kvt__lane *lane, struct kvt__arm *arm)
 	struct kvt_worker *w = lane->worker;
 	arm->lane = lane;
 	arm->io.complete = arm_complete;
-	if (atomic_load(&arm->job->canceled)) {
+	if (atomic_load(&arm->job->canceled) || lane->now_ns >= arm->job->deadline_ns) {
 		arm_ended(lane, arm);
 		return;
 	}
@@ -169,10 +173,6 @@ static void start_arms(struct kvt__lane *lane, struct kvt__arm *arm)
 		arm = next;
 	}
 }
-
-/* ---- Taking work
- * ---------------------------------------------------------------------------------------------------
- */
 
 /* Whether stores may start: not while config.json is being made or compared, which this call may
  * begin. */
@@ -260,10 +260,6 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	kvt__after_run(w, &after);
 }
 
-/* ---- Rounds
- * --------------------------------------------------------------------------------------------------------
- */
-
 static void run_stages(struct kvt__lane *lane)
 {
 	while (lane->ready_first || (lane->hungry_first && lane->requests_free)) {
@@ -323,8 +319,9 @@ static void run(struct kvt__lane *lane)
 	struct kvt_worker *w = lane->worker;
 	const uint64_t bit = UINT64_C(1) << lane->index;
 	for (;;) {
+		bool stopping = atomic_load(&w->stopping); /* before: what came earlier is taken */
 		int64_t until = work(lane);
-		if (atomic_load(&w->stopping) && is_quiet(lane))
+		if (stopping && is_quiet(lane))
 			break;
 		poll_backend(lane, until);
 		if (atomic_load_explicit(&w->idle_lanes, memory_order_relaxed) & bit)
@@ -344,10 +341,6 @@ static void await_quiet(struct kvt_worker *w)
 		pthread_cond_wait(&w->changed, &w->lock);
 	pthread_mutex_unlock(&w->lock);
 }
-
-/* ---- Life
- * ----------------------------------------------------------------------------------------------------------
- */
 
 static int open_lane(struct kvt__lane *lane)
 {

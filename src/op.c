@@ -8,10 +8,6 @@
 
 #include <string.h>
 
-/* ---- Outcome
- * -------------------------------------------------------------------------------------------------------
- */
-
 int kvt__op_stopped(const struct kvt__op *op)
 {
 	if (op->job && atomic_load_explicit(&op->job->canceled, memory_order_relaxed))
@@ -210,17 +206,6 @@ struct kvt__req *kvt__op_take_request(struct kvt__op *op)
 	return req;
 }
 
-void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req)
-{
-	op->outstanding--;
-	kvt__req_release_buffer(req);
-	req->range = NULL;
-	if (req == op->control)
-		op->control_free = true;
-	else
-		kvt__req_put(req);
-}
-
 static void unhungry(struct kvt__op *op)
 {
 	struct kvt__lane *lane = op->lane;
@@ -233,6 +218,19 @@ static void unhungry(struct kvt__op *op)
 	if (lane->hungry_last == op)
 		lane->hungry_last = last;
 	op->hungry = false;
+}
+
+void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req)
+{
+	/* An operation that moves no range any more is not to be fed from outside. */
+	if (--op->outstanding == 0 && op->hungry)
+		unhungry(op);
+	kvt__req_release_buffer(req);
+	req->range = NULL;
+	if (req == op->control)
+		op->control_free = true;
+	else
+		kvt__req_put(req);
 }
 
 void kvt__ops_feed_hungry(struct kvt__lane *lane)
@@ -280,29 +278,37 @@ static void fail_item(struct kvt__lane *lane, struct kvt__item *item)
 
 static void go(struct kvt__req *req);
 
+static int check_piece(struct kvt__op *op, uint64_t ptr, uint64_t bytes)
+{
+	char detail[KVT__DETAIL_BYTES] = "";
+	int answer = op->lane->worker->device->ops.check(op->lane->device_lane, ptr, bytes, detail,
+							 sizeof(detail));
+	if (answer < 0)
+		kvt__op_fail(op, KVT_STATUS_FAILED, answer, detail);
+	op->addressable &= answer == 1;
+	return answer < 0 ? answer : 0;
+}
+
 /* The CPU reaches all of its memory, or all goes through staging; KVT_EFAULT with detail for memory
  * that is neither. */
 static int check_memory(struct kvt__op *op)
 {
-	struct kvt_worker *w = op->lane->worker;
-	const struct kvt_device_ops *ops = &w->device->ops;
+	const struct kvt_device_ops *ops = &op->lane->worker->device->ops;
 	op->addressable = true;
 	if ((ops->capabilities & KVT_DEVICE_HOST_MEMORY) || !ops->check)
 		return 0;
-	uint64_t at = 0;
-	const uint64_t end = op->raw ? op->raw->end : op->layout.payload_bytes;
+	/* Ops of a raw load may overlap in the file: each is looked at by itself. */
+	for (size_t i = 0; op->raw && i < op->raw->op_count; i++) {
+		int error = check_piece(op, op->raw->ops[i].device_ptr, op->raw->ops[i].size_bytes);
+		if (error)
+			return error;
+	}
+	uint64_t at = 0, end = op->raw ? 0 : op->layout.payload_bytes;
 	struct kvt__piece piece;
-	char detail[KVT__DETAIL_BYTES] = "";
 	while (kvt__op_piece(op, &at, end, &piece)) {
-		if (!piece.present)
-			continue;
-		int answer = ops->check(op->lane->device_lane, piece.ptr, piece.bytes, detail,
-					sizeof(detail));
-		if (answer < 0) {
-			kvt__op_fail(op, KVT_STATUS_FAILED, answer, detail);
-			return answer;
-		}
-		op->addressable &= answer == 1;
+		int error = piece.present ? check_piece(op, piece.ptr, piece.bytes) : 0;
+		if (error)
+			return error;
 	}
 	return 0;
 }

@@ -10,10 +10,6 @@
 
 #include "crc32c.h"
 
-/* ---- Slots
- * ---------------------------------------------------------------------------------------------------------
- */
-
 /* The ref that holds payload offset `at`: the last one that begins at or before it. Refs have at
  * least one byte. */
 static uint32_t ref_of(const struct kvt__op *op, uint64_t at)
@@ -41,10 +37,6 @@ static uint64_t slot_ptr(const struct kvt__op *op, uint32_t ref, uint32_t block)
 	return op->shape->ptrs[kvt__plan_copy_index(&op->shape->plan, &op->chunk, ref,
 						    block - op->chunk.first_slot)];
 }
-
-/* ---- Pieces
- * --------------------------------------------------------------------------------------------------------
- */
 
 static bool chunk_piece(const struct kvt__op *op, uint64_t *at, uint64_t end,
 			struct kvt__piece *piece)
@@ -75,8 +67,7 @@ static bool chunk_piece(const struct kvt__op *op, uint64_t *at, uint64_t end,
 	return true;
 }
 
-/* Raw files: sorted ops; loads, whose ops may overlap, have one range for each op and do not come
- * here. */
+/* Raw files to be stored: sorted ops that do not overlap. Loads have a range for each op. */
 static bool raw_piece(const struct kvt__op *op, uint64_t *at, uint64_t end,
 		      struct kvt__piece *piece)
 {
@@ -113,10 +104,6 @@ bool kvt__op_piece(const struct kvt__op *op, uint64_t *at, uint64_t end, struct 
 		return false;
 	return op->raw ? raw_piece(op, at, end, piece) : chunk_piece(op, at, end, piece);
 }
-
-/* ---- Ranges
- * --------------------------------------------------------------------------------------------------------
- */
 
 int kvt__ranges_reserve(struct kvt__op *op, uint64_t count)
 {
@@ -274,10 +261,6 @@ int kvt__range_copies(struct kvt__req *req)
 	}
 	return (int)count;
 }
-
-/* ---- Checksums
- * -----------------------------------------------------------------------------------------------------
- */
 
 /* Whether a slot's bytes are to be checksummed: written ones by the presence in the new trailer,
  * read ones when wanted. */

@@ -23,10 +23,6 @@ static void finish(struct kvt__op *op)
 	kvt__op_finish(op, op->is_store ? KVT_STATUS_STORED : KVT_STATUS_LOADED);
 }
 
-/* ---- Stores
- * --------------------------------------------------------------------------------------------------------
- */
-
 static void end_parts(struct kvt__op *op);
 
 static void ended(struct kvt__req *req)
@@ -149,14 +145,38 @@ static void start_store(struct kvt__op *op)
 	}
 }
 
-/* ---- Loads
- * ---------------------------------------------------------------------------------------------------------
- */
-
 /* The op that a range belongs to: ranges are made op by op. */
 static const struct kvt_file_op *op_of(const struct kvt__op *op, const struct kvt__range *range)
 {
 	return &op->raw->ops[range->head_bytes];
+}
+
+/* Every range has to come from one file: a store may have put another one in its place meanwhile.
+ */
+static void note_version(struct kvt__op *op, const struct kvt_object_info *info)
+{
+	if (!op->pinned) {
+		op->found = *info;
+		op->pinned = true;
+	} else if (!kvt__version_equal(&info->version, &op->found.version)) {
+		op->changed = true;
+	}
+}
+
+static void start_load(struct kvt__op *op);
+
+static void reads_ended(struct kvt__op *op)
+{
+	if (op->decided || !op->changed) {
+		finish(op);
+	} else if (op->rounds++ < KVT__ROUNDS_MAX) {
+		op->changed = op->pinned = false;
+		start_load(op);
+	} else {
+		kvt__op_fail(op, KVT_STATUS_FAILED, KVT_EPRECOND,
+			     "the file kept being replaced while it was read");
+		finish(op);
+	}
 }
 
 static void read_done(struct kvt__req *req)
@@ -166,9 +186,10 @@ static void read_done(struct kvt__req *req)
 		kvt__op_fail_request(op, req);
 	kvt__op_give_request(op, req);
 	op->ranges_done++;
-	if ((op->decided && op->outstanding == 0) || op->ranges_done == op->range_count)
-		finish(op);
-	else if (!op->decided)
+	bool over = op->decided || op->changed;
+	if ((over && op->outstanding == 0) || op->ranges_done == op->range_count)
+		reads_ended(op);
+	else if (!over)
 		feed_reads(op);
 }
 
@@ -176,7 +197,9 @@ static void landed(struct kvt__req *req)
 {
 	const struct kvt__range *r = req->range;
 	const struct kvt_file_op *o = op_of(req->op, r);
-	if (req->result || req->direct) {
+	if (!req->result)
+		note_version(req->op, &req->io.info);
+	if (req->result || req->direct || req->op->changed) {
 		read_done(req);
 		return;
 	}
@@ -207,7 +230,7 @@ static void get_range(struct kvt__req *req)
 static void feed_reads(struct kvt__op *op)
 {
 	const uint64_t mask = (uint64_t)op->lane->worker->store->limits.memory_alignment - 1;
-	while (op->range_next < op->range_count && !op->decided) {
+	while (op->range_next < op->range_count && !op->decided && !op->changed) {
 		struct kvt__req *req = kvt__op_take_request(op);
 		if (!req)
 			return;

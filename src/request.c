@@ -8,10 +8,6 @@
 
 #include <string.h>
 
-/* ---- The pool
- * ------------------------------------------------------------------------------------------------------
- */
-
 static void granted(struct kvt__staging_wait *wait);
 static void io_complete(struct kvt_io *io);
 static void copy_complete(struct kvt_device_io *io);
@@ -143,10 +139,6 @@ void kvt__req_prepare(struct kvt__req *req, enum kvt_io_op what)
 	req->must = false;
 }
 
-/* ---- Lists
- * ---------------------------------------------------------------------------------------------------------
- */
-
 static void push_ready(struct kvt__req *req)
 {
 	struct kvt__lane *lane = req->lane;
@@ -194,10 +186,6 @@ void kvt__requests_run_ready(struct kvt__lane *lane)
 		req->then(req);
 	}
 }
-
-/* ---- Staging memory
- * ------------------------------------------------------------------------------------------------
- */
 
 /* On the thread that released memory: hand the request over to its lane. */
 static void granted(struct kvt__staging_wait *wait)
@@ -253,10 +241,6 @@ void kvt__req_release_buffer(struct kvt__req *req)
 		kvt__staging_release(req->lane->worker->staging, &req->staging);
 	req->buffered = false;
 }
-
-/* ---- Device
- * --------------------------------------------------------------------------------------------------------
- */
 
 static void copy_landed(struct kvt__req *req)
 {
@@ -315,10 +299,6 @@ void kvt__req_order(struct kvt__req *req, bool for_cpu, kvt__then_fn then)
 							   for_cpu, &req->copy));
 }
 
-/* ---- Storage
- * -------------------------------------------------------------------------------------------------------
- */
-
 static void submit(struct kvt__req *req);
 
 static void io_landed(struct kvt__req *req)
@@ -339,11 +319,15 @@ static void io_landed(struct kvt__req *req)
 			 "store %s keeps failing (%s): left alone for a while", w->store->uri,
 			 req->detail[0] ? req->detail : kvt_error_text(result));
 	req->probe = false;
+	/* Commit and abort end their handle, whatever they answer. */
+	bool once = dear || req->io.op == KVT_IO_COMMIT || req->io.op == KVT_IO_ABORT ||
+		    req->io.op == KVT_IO_TOUCH;
 	if (result < 0) {
-		int64_t at =
-			kvt__retry_at(&w->retry, result, req->tries, now, req->op->deadline_ns);
-		bool once = req->io.op == KVT_IO_COMMIT || req->io.op == KVT_IO_TOUCH;
-		if (at && !once && !kvt__op_stopped(req->op)) {
+		int64_t at = once || kvt__op_stopped(req->op)
+				     ? 0
+				     : kvt__retry_at(&w->retry, result, req->tries, now,
+						     req->op->deadline_ns);
+		if (at) {
 			kvt__count(&lane->stats.retries[kvt_error_class(result)], 1);
 			req->retry_at_ns = at;
 			push_waiting(req, KVT__STAGE_DELAY);
@@ -391,6 +375,11 @@ static void submit(struct kvt__req *req)
 		kvt__retry_abandon(&w->retry, req->probe);
 		req->probe = false;
 		req->result = stopped;
+		if (stopped == KVT_EUNAVAIL)
+			snprintf(req->detail, sizeof(req->detail), "%s: %s, after: %s",
+				 req->op->name, kvt_error_text(stopped),
+				 kvt_error_text(atomic_load_explicit(&w->retry.last_failure,
+								     memory_order_relaxed)));
 		push_ready(req);
 		return;
 	}
@@ -457,10 +446,6 @@ void kvt__requests_resubmit_busy(struct kvt__lane *lane)
 		req = next;
 	}
 }
-
-/* ---- Time
- * ----------------------------------------------------------------------------------------------------------
- */
 
 /* What ends a wait at `now`: a code, 1 when its time has come, 0 when it goes on; *nextp: when to
  * look again. */

@@ -52,6 +52,7 @@ bool kvt__retry_report(struct kvt__retry *retry, int result, bool probe, int64_t
 		if (probe)
 			atomic_store(&retry->open_until_ns, 0);
 	} else {
+		atomic_store_explicit(&retry->last_failure, result, memory_order_relaxed);
 		uint32_t failures = atomic_fetch_add(&retry->failures, 1) + 1;
 		if (probe || (failures >= retry->breaker_failures &&
 			      retry->breaker_failures != UINT32_MAX)) {

@@ -24,6 +24,7 @@ struct kvt__retry {
 	atomic_uint failures;
 	atomic_llong open_until_ns;
 	atomic_bool probing;
+	atomic_int last_failure; /* what the last transient failure was */
 	atomic_uint seed;
 };
 

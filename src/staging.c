@@ -367,6 +367,15 @@ void kvt__staging_destroy(struct kvt__staging *staging)
 	staging_free(staging);
 }
 
+void kvt__staging_forked(struct kvt__staging *staging)
+{
+	if (staging == NULL)
+		return;
+	staging->device->ops.staging_free(staging->device->device, staging->memory,
+					  staging->buffer_count * staging->buffer_bytes);
+	staging_free(staging);
+}
+
 uint64_t kvt__staging_buffer_bytes(const struct kvt__staging *staging)
 {
 	return staging->buffer_bytes;

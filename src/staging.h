@@ -38,6 +38,8 @@ int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, uint64_
 			uint64_t buffer_bytes, uint64_t part_bytes, struct kvt__staging **stagingp);
 /* Nothing is held and nobody waits. NULL is accepted. */
 void kvt__staging_destroy(struct kvt__staging *staging);
+/* In a forked child: whatever is held, and by whom. */
+void kvt__staging_forked(struct kvt__staging *staging);
 
 uint64_t kvt__staging_buffer_bytes(const struct kvt__staging *staging);
 

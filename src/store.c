@@ -252,16 +252,15 @@ int kvt_store_close(struct kvt_store *store)
 {
 	if (store == NULL)
 		return 0;
+	uint32_t users = atomic_load(&store->users);
+
+	if (users != 0)
+		return kvt__fail(KVT_EBUSY, "kvt_store_close: %u workers use the store", users);
 	if (store->fork_generation != kvt__fork_generation) {
 		kvt__maintenance_forked(store);
 		if (store->ops.forked != NULL)
 			store->ops.forked(store->backend);
 	} else {
-		uint32_t users = atomic_load(&store->users);
-
-		if (users != 0)
-			return kvt__fail(KVT_EBUSY, "kvt_store_close: %u workers use the store",
-					 users);
 		kvt__maintenance_stop(store);
 		store->ops.close(store->backend);
 	}

@@ -343,10 +343,6 @@ int kvt__job_enter(struct kvt_worker *w, struct kvt__job *job, const struct kvt_
 	return 0;
 }
 
-/* ---- Transfers
- * -----------------------------------------------------------------------------------------------------
- */
-
 #define GROUPS_ON_STACK 16
 
 /* The shapes of a job: where each group's chunks are, with sizes and offsets of their refs. */
@@ -501,7 +497,3 @@ int kvt_worker_submit_load(struct kvt_worker *worker, uint64_t job_id,
 	return kvt__submit_transfer(worker, job_id, transfer, options, KVT_JOB_LOAD,
 				    "kvt_worker_submit_load", false);
 }
-
-/* ---- Rows
- * ----------------------------------------------------------------------------------------------------------
- */

@@ -87,6 +87,27 @@ static int check_file(struct kvt_worker *w, const struct kvt_file_ops *file, siz
 	return error;
 }
 
+/* A file is moved in parts, which have a limit: a store writes everything up to its furthest op. */
+static int check_parts(const struct kvt_worker *w, const struct kvt_file_ops *file, size_t index,
+		       int is_store)
+{
+	const uint64_t part = w->config.part_bytes, most = w->store->limits.max_parts;
+	uint64_t parts = 0;
+	for (size_t i = 0; i < file->op_count; i++) {
+		const struct kvt_file_op *op = &file->ops[i];
+		uint64_t needs =
+			((is_store ? op->file_offset : 0) + op->size_bytes + part - 1) / part;
+		parts = is_store ? (needs > parts ? needs : parts) : parts + needs;
+	}
+	if (parts <= most)
+		return 0;
+	return kvt__fail(KVT_EINVAL,
+			 "kvt_worker_submit_ops: files[%zu] needs %llu parts of part_bytes %llu, "
+			 "expected at most %llu",
+			 index, (unsigned long long)parts, (unsigned long long)part,
+			 (unsigned long long)most);
+}
+
 /* Sorted copies: equal neighbours are what must not be. */
 static int check_overlaps(const struct kvt__raw *raws, size_t count)
 {
@@ -200,8 +221,11 @@ static int check_files(struct kvt_worker *w, const struct kvt_file_ops *files, s
 				 "kvt_worker_submit_ops: file_count is %zu, expected at most %u",
 				 count, UINT32_MAX);
 	int error = 0;
-	for (size_t f = 0; f < count && !error; f++)
+	for (size_t f = 0; f < count && !error; f++) {
 		error = check_file(w, &files[f], f);
+		if (!error)
+			error = check_parts(w, &files[f], f, is_store);
+	}
 	if (!error && is_store && count > 1)
 		error = check_distinct(w, files, count);
 	return error;

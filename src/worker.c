@@ -24,10 +24,6 @@ void kvt__deadline(int64_t timeout_ms, struct timespec *until)
 	}
 }
 
-/* ---- Creating
- * ------------------------------------------------------------------------------------------------------
- */
-
 static int check_range(const char *name, uint64_t value, uint64_t least, uint64_t most)
 {
 	if (value >= least && value <= most)
@@ -127,8 +123,10 @@ static void worker_free(struct kvt_worker *w)
 		job = next;
 	}
 	/* In a child only what is plain memory can be given back. */
-	if (!forked || (w->device->ops.capabilities & KVT_DEVICE_HOST_MEMORY))
+	if (!forked)
 		kvt__staging_destroy(w->staging);
+	else if (w->device && (w->device->ops.capabilities & KVT_DEVICE_HOST_MEMORY))
+		kvt__staging_forked(w->staging);
 	if (forked)
 		kvt__lanes_forked(w);
 	while (forked && w->live_first) {
@@ -243,10 +241,6 @@ int kvt_worker_create(struct kvt_store *store, struct kvt_device *device,
 	return 0;
 }
 
-/* ---- Destroying
- * ----------------------------------------------------------------------------------------------------
- */
-
 static void drop_all_locked(struct kvt_worker *w, struct kvt__after *after)
 {
 	struct kvt__job *job = w->live_first;
@@ -274,8 +268,10 @@ int kvt_worker_destroy(struct kvt_worker *w, int64_t timeout_ms)
 	bool again = atomic_exchange(&w->stopping, true);
 	drop_all_locked(w, &after);
 	pthread_mutex_unlock(&w->lock);
+	if (again) /* lanes may have ended since the first call, which woke them all */
+		after.wake = 0;
 	kvt__after_run(w, &after);
-	if (!again) /* lanes may have ended since the first call */
+	if (!again)
 		kvt__lanes_wake_all(w);
 
 	pthread_mutex_lock(&w->lock);
@@ -297,16 +293,12 @@ int kvt_worker_destroy(struct kvt_worker *w, int64_t timeout_ms)
 	if (running)
 		return kvt__fail(
 			KVT_EBUSY,
-			"kvt_worker_destroy: %llu jobs still touch their memory after %lld ms",
-			(unsigned long long)live, (long long)timeout_ms);
+			"kvt_worker_destroy: %u lanes still run, with %llu jobs, after %lld ms",
+			running, (unsigned long long)live, (long long)timeout_ms);
 	kvt__lanes_join(w);
 	worker_free(w);
 	return 0;
 }
-
-/* ---- Looking at jobs
- * -----------------------------------------------------------------------------------------------
- */
 
 static void job_unlink_id_locked(struct kvt_worker *w, struct kvt__job *job)
 {

@@ -76,8 +76,6 @@ static unsigned char *block_memory(const struct bench *bench, uint64_t ref, uint
 	       (round_chunk * bench->options.blocks + block) * bench->block_bytes;
 }
 
-/* ---- Before and after the timed part ---- */
-
 static void round_fill(const struct bench *bench, const struct round *round)
 {
 	const uint64_t blocks = bench->options.blocks;
@@ -129,8 +127,6 @@ static void round_check(const struct bench *bench, const struct round *round,
 		}
 	}
 }
-
-/* ---- The timed part ---- */
 
 /* Chunks of a job are one group, or one group each when some are partial. */
 static void job_transfer(const struct bench *bench, const struct round *round,
@@ -283,8 +279,6 @@ static int round_run(struct bench *bench, const struct round *round, struct benc
 	return status;
 }
 
-/* ---- Phases ---- */
-
 static int latency_compare(const void *left, const void *right)
 {
 	int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
@@ -390,8 +384,6 @@ int bench_remove(struct bench *bench)
 	cli_progress_end(&bench->progress);
 	return status;
 }
-
-/* ---- Memory ---- */
 
 static uint64_t minimum(uint64_t a, uint64_t b)
 {

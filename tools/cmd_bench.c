@@ -65,8 +65,6 @@ static int options_check(const struct bench_options *options)
 	return 0;
 }
 
-/* ---- Figures ---- */
-
 static double percentile_us(const struct bench_figures *figures, double fraction)
 {
 	uint64_t index;

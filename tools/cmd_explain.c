@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- name ---- */
-
 static int name_one(struct kvt_store *store, const char *text, bool json)
 {
 	char name[KVT_NAME_BYTES];
@@ -49,8 +47,6 @@ out:
 	cli_common_fini(&common);
 	return cli_output_end(kvt_error_exit_status(status));
 }
-
-/* ---- plan ---- */
 
 #define PLAN_FILE_MAX_BYTES (64 << 20)
 #define PLAN_KEYS_MAX	    (1 << 20)

@@ -31,8 +31,6 @@ static int state_error(uint32_t state)
 	}
 }
 
-/* ---- stat ---- */
-
 static json_t *ref_bytes_json(const struct kvt_object_stat *stat)
 {
 	json_t *list = json_array();
@@ -130,8 +128,6 @@ static int stat_one(struct kvt_store *store, const char *text, bool json)
 	return status;
 }
 
-/* ---- rm ---- */
-
 static int rm_one(struct kvt_store *store, const char *text, bool json)
 {
 	char name[KVT_NAME_BYTES];
@@ -198,8 +194,6 @@ int cmd_rm(int argc, char **argv)
 {
 	return keys_run(argc, argv, rm_one);
 }
-
-/* ---- ls ---- */
 
 struct listing {
 	bool json, with_details;
@@ -272,8 +266,6 @@ out:
 	cli_common_fini(&common);
 	return cli_output_end(kvt_error_exit_status(status));
 }
-
-/* ---- verify ---- */
 
 struct verification {
 	bool json;

@@ -161,6 +161,8 @@ int cmd_replay(int argc, char **argv)
 	if (status < 0 || common.help)
 		goto out;
 	options.trace_path = argv[1];
+	if (options.report_path != NULL && (status = replay_report_check(options.report_path)) < 0)
+		goto out;
 	status = cli_store_open(&common, KVT_MODE_POINTER, NULL, NULL, &store);
 	if (status < 0)
 		goto out;

@@ -7,8 +7,6 @@
 /* Stands in where a namespace is needed to open a store and the command is not about one. */
 #define NO_NAMESPACE "kvtier-tool"
 
-/* ---- probe ---- */
-
 struct probing {
 	bool json;
 };
@@ -92,8 +90,6 @@ out:
 	cli_common_fini(&common);
 	return cli_output_end(kvt_error_exit_status(status));
 }
-
-/* ---- gc ---- */
 
 static int older_than_set(void *target, const char *value)
 {

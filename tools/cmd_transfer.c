@@ -96,8 +96,6 @@ static void outcome_print(FILE *stream, bool json, struct kvt_store *store, cons
 			(double)outcome->ns / 1e6);
 }
 
-/* ---- put ---- */
-
 /* Maps a regular, not empty file for reading. */
 static int file_map(const char *path, void **memoryp, size_t *bytesp)
 {
@@ -165,8 +163,6 @@ out:
 	cli_common_fini(&common);
 	return cli_output_end(kvt_error_exit_status(status));
 }
-
-/* ---- get ---- */
 
 static int all_write(int fd, const char *data, uint64_t bytes)
 {

@@ -17,8 +17,6 @@
 #define RESULTS_AT_ONCE 64
 #define JOBS_MAX	4096
 
-/* ---- The loop ---- */
-
 /* Reads the next request ahead; the trace's end and --requests end it. */
 static int trace_advance(struct replay *replay)
 {
@@ -147,8 +145,6 @@ static int loop_run(struct replay *replay)
 			}
 	}
 }
-
-/* ---- Setting up ---- */
 
 static int memory_init(struct replay *replay)
 {

@@ -63,6 +63,10 @@ void replay_figures_fini(struct replay_figures *figures);
 double replay_load_us(const struct replay_figures *figures, double fraction);
 double replay_seconds_saved(const struct replay_figures *figures);
 
+/* Whether a report can be written to `path`; told before the work is done. 0 or KVT_EINVAL, which
+ * it has told. */
+int replay_report_check(const char *path);
+
 /* Writes the report as one HTML file, whole or not at all. */
 int replay_report_write(const struct replay_options *options, const struct replay_figures *figures,
 			const char *store_uri);

@@ -54,8 +54,6 @@ static const char style[] =
 	"body{padding:0;max-width:none;font-size:11pt}figure,.tiles,tr{break-inside:avoid}"
 	"h2{break-after:avoid}}\n";
 
-/* ---- Texts on axes ---- */
-
 static void percent_text(double value, char *buffer, size_t bytes)
 {
 	snprintf(buffer, bytes, "%.0f %%", value);
@@ -70,8 +68,6 @@ static void latency_text(double value, char *buffer, size_t bytes)
 	else
 		snprintf(buffer, bytes, "%.0f s", value / 1e6);
 }
-
-/* ---- Charts ---- */
 
 static size_t point_of(double value, double max, size_t points)
 {
@@ -235,8 +231,6 @@ static void traffic_chart(FILE *file, const struct replay_options *options,
 	svg_chart_write(file, &chart);
 }
 
-/* ---- Page ---- */
-
 static void row(FILE *file, const char *name, const char *format, ...) KVT_PRINTF(3, 4);
 
 static void row(FILE *file, const char *name, const char *format, ...)
@@ -383,6 +377,29 @@ static void page_write(FILE *file, const struct replay_options *options,
 	results_write(file, options, figures);
 	configuration_write(file, options, store_uri);
 	fputs("</main>\n</body>\n</html>\n", file);
+}
+
+int replay_report_check(const char *path)
+{
+	struct stat st;
+	char folder[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+
+	/* The report takes the place of what is there: that must not be a device, a folder or a
+	 * link. */
+	if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		cli_error("--report: '%s': not a regular file, expected one or a new name", path);
+		return KVT_EINVAL;
+	}
+	if ((size_t)snprintf(folder, sizeof(folder), "%.*s",
+			     slash == NULL ? 1 : (int)(slash - path + 1),
+			     slash == NULL ? "." : path) >= sizeof(folder) ||
+	    access(folder, W_OK | X_OK) != 0) {
+		cli_error("--report: '%s': %s, expected a file that can be written", path,
+			  strerror(errno));
+		return KVT_EINVAL;
+	}
+	return 0;
 }
 
 int replay_report_write(const struct replay_options *options, const struct replay_figures *figures,

@@ -31,8 +31,6 @@ static void failure_note(struct replay *replay, int error, const char *detail)
 	snprintf(figures->detail, sizeof(figures->detail), "%s", detail);
 }
 
-/* ---- Jobs ---- */
-
 static uint32_t job_take(struct replay *replay, struct slot *slot, size_t first, size_t count)
 {
 	uint32_t id = replay->free_jobs[--replay->free_job_count];
@@ -82,8 +80,6 @@ static bool is_repeated(const struct slot *slot, size_t first, size_t block)
 			return true;
 	return false;
 }
-
-/* ---- Requests ---- */
 
 static int samples_reserve(struct replay_figures *figures)
 {
@@ -180,8 +176,6 @@ static int slot_reserve(struct slot *slot, size_t blocks)
 	return 0;
 }
 
-/* ---- Completions ---- */
-
 static void lookup_account(struct replay *replay, struct slot *slot,
 			   const struct kvt_result *result)
 {
@@ -255,8 +249,6 @@ static void store_account(struct replay *replay, const struct job *job,
 		}
 	}
 }
-
-/* ---- For the loop ---- */
 
 int replay_slot_start(struct replay *replay, struct slot *slot)
 {

@@ -57,8 +57,6 @@ static void fault_append(struct kvt__fault_io ***linkpp, struct kvt__fault_io *f
 	*linkpp = &f->next;
 }
 
-/* ---- One request ---- */
-
 static void fault_progress(struct kvt_io *inner, uint64_t bytes)
 {
 	struct kvt__fault_io *f = inner->owner;
@@ -189,8 +187,6 @@ static int fault_perform(struct kvt__fault_io *f)
 		return fault_refuse(f, KVT_ENOMEM);
 	return fault_ask(f);
 }
-
-/* ---- Sessions ---- */
 
 static void fault_complete(struct kvt_io *inner)
 {
@@ -440,8 +436,6 @@ static void fault_session_close(void *session)
 		close(s->event_fd);
 	b->host->free(b->host, s);
 }
-
-/* ---- Backends ---- */
 
 static int fault_open(const struct kvt_host *host, const struct kvt_backend_config *config,
 		      void **backendp, struct kvt_backend_limits *limits)

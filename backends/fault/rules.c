@@ -69,8 +69,6 @@ const char *kvt__fault_error_name(int error)
 	return "?";
 }
 
-/* ---- Reading options ---- */
-
 static int fault_error_value(const char *name)
 {
 	if (!strncmp(name, "KVT_", 4))
@@ -313,8 +311,6 @@ void kvt__fault_rules_fini(struct kvt__fault_rules *rules)
 		close(rules->trace_fd);
 	rules->trace_fd = -1;
 }
-
-/* ---- Plans ---- */
 
 int kvt__fault_rule_holds(const struct kvt__fault_rule *rule)
 {

@@ -71,14 +71,10 @@ struct file_backend {
 	struct file_session *sessions;
 };
 
-/* ---- errors.c ---- */
-
 /* The code that an errno stands for. */
 int kvt__file_error(int err);
 /* The text of an errno. Static. */
 const char *kvt__file_error_text(int err);
-
-/* ---- filesystem.c ---- */
 
 /* Finds out what the file system of the root is. */
 int kvt__file_identify(struct file_backend *b);
@@ -88,8 +84,6 @@ int kvt__file_identify(struct file_backend *b);
 bool kvt__file_probe(struct file_backend *b, enum file_direct wish);
 /* An O_DIRECT operation got EINVAL: wider alignment or none of it from now on. */
 void kvt__file_direct_failed(struct file_backend *b, bool write, bool page_aligned);
-
-/* ---- root.c ---- */
 
 /* Opens the place, making it when it is absent; on failure host->fail has said why. Returns a
  * kvt code. */
@@ -108,8 +102,6 @@ int kvt__file_make_folder(const struct file_backend *b, int parent, const char *
 /* Removes the folders of a removed object that are empty now, but for the outermost. */
 void kvt__file_prune(const struct file_backend *b, const char *name);
 
-/* ---- temp.c ---- */
-
 /* The descriptor of this process's temporary folder, which is made and locked at the first call
  * and again when somebody removed it (`again`: it was found missing). */
 int kvt__file_temp_folder(struct file_backend *b, bool again);
@@ -118,8 +110,6 @@ int kvt__file_temp_folder(struct file_backend *b, bool again);
 int kvt__file_temp_sweep(struct file_backend *b, uint32_t age_s, uint32_t *sweptp);
 /* Removes our own folder; in a forked child closes it only. */
 void kvt__file_temp_close(struct file_backend *b, bool forked);
-
-/* ---- publish.c ---- */
 
 /* A file that is being written and not yet visible. */
 struct file_new {
@@ -140,8 +130,6 @@ int kvt__file_new_open(struct file_backend *b, struct file_new *f, const char *n
 int kvt__file_publish(struct file_backend *b, struct file_new *f, const char *name, bool exclusive);
 /* Closes it, and removes it unless it was published. */
 void kvt__file_new_discard(struct file_backend *b, struct file_new *f);
-
-/* ---- data.c ---- */
 
 /* Where a transfer stands. NULL entries are holes or dropped. */
 struct file_cursor {
@@ -171,8 +159,6 @@ void kvt__file_report_all(struct file_op *op);
  * stops with EAGAIN where a read would wait for the disk. On other failures op->error is set.
  */
 int kvt__file_data(struct file_op *op, bool report, bool nowait);
-
-/* ---- operation.c ---- */
 
 /* An object being written in parts. */
 struct file_object {
@@ -234,8 +220,6 @@ int kvt__file_op_fd(const struct file_op *op);
 void kvt__file_op_demote(struct file_op *op);
 bool kvt__file_op_wants_sync(const struct file_op *op);
 
-/* ---- object.c: return 0, or -1 with the failure set in op ---- */
-
 int kvt__file_open_new(struct file_op *op);
 int kvt__file_open_old(struct file_op *op);
 int kvt__file_begin(struct file_op *op);
@@ -249,12 +233,8 @@ int kvt__file_op_short(struct file_op *op);
 /* Fills what is known about a file. */
 void kvt__file_fill_info(struct kvt_object_info *info, const struct stat *st);
 
-/* ---- list.c ---- */
-
 /* One page of names. 0, or -1 with the failure set in op. */
 int kvt__file_list(struct file_op *op);
-
-/* ---- session.c ---- */
 
 struct file_ring;
 struct file_pool;
@@ -281,8 +261,6 @@ void kvt__file_wake(void *session);
 /* Ends the session's sleep. Any thread. */
 void kvt__file_kick(struct file_session *session);
 
-/* ---- ring.c ---- */
-
 /* Whether this kernel lets us use io_uring and has what we need of it. */
 bool kvt__file_ring_usable(void);
 /* On the session's thread. */
@@ -297,8 +275,6 @@ bool kvt__file_ring_reap(struct file_ring *ring, struct file_op **opp);
 /* Sleeps until something finishes, the session's event_fd is written to, or until_ns. 0 or a
  * negative kvt code. */
 int kvt__file_ring_sleep(struct file_ring *ring, int64_t until_ns);
-
-/* ---- pool.c ---- */
 
 /* Threads are started as they are needed, at most `depth` of them. */
 int kvt__file_pool_open(struct file_session *session, struct file_pool **poolp);

@@ -9,8 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- What is known about a file ---- */
-
 static int64_t file_ns(const struct timespec *ts)
 {
 	return (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
@@ -65,8 +63,6 @@ static int file_op_open_failed(struct file_op *op, int err)
 	return kvt__file_op_fail(op, "open", err == ENOTDIR ? ENOENT : err);
 }
 
-/* ---- Puts ---- */
-
 int kvt__file_open_new(struct file_op *op)
 {
 	struct file_backend *b = op->session->backend;
@@ -103,8 +99,6 @@ int kvt__file_make_visible(struct file_op *op)
 		kvt__file_fill_info(&op->io->info, &st);
 	return -1;
 }
-
-/* ---- Gets ---- */
 
 int kvt__file_open_old(struct file_op *op)
 {
@@ -152,8 +146,6 @@ int kvt__file_op_short(struct file_op *op)
 	op->call_bytes = 0;
 	return kvt__file_op_refuse(op, KVT_ERANGE, "the object has become shorter");
 }
-
-/* ---- The others ---- */
 
 int kvt__file_head(struct file_op *op)
 {

@@ -107,8 +107,6 @@ void kvt__file_op_demote(struct file_op *op)
 	op->direct = false;
 }
 
-/* ---- Steps ---- */
-
 static int file_op_open(struct file_op *op)
 {
 	enum file_step next = FILE_STEP_DONE;
@@ -240,8 +238,6 @@ void kvt__file_op_run(struct file_op *op, bool stop)
 	}
 	kvt__file_op_end(op);
 }
-
-/* ---- The end ---- */
 
 void kvt__file_op_end(struct file_op *op)
 {

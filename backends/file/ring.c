@@ -111,8 +111,6 @@ void kvt__file_ring_close(struct file_session *session, struct file_ring *ring)
 	host->free(host, ring);
 }
 
-/* ---- Requests ---- */
-
 static void file_ring_prepare_data(struct io_uring_sqe *sqe, struct file_op *op)
 {
 	struct file_cursor *c = &op->cursor;

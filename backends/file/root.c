@@ -193,8 +193,6 @@ void kvt__file_prune(const struct file_backend *b, const char *name)
 	}
 }
 
-/* ---- Opening ---- */
-
 /* The absolute path that a location means, newly allocated. */
 static int file_root_path(struct file_backend *b, const char *location)
 {

@@ -29,8 +29,6 @@ void kvt__file_wake(void *opaque)
 	kvt__file_kick(session);
 }
 
-/* ---- Submit ---- */
-
 /* Gives the operation to the ring or the pool. */
 static bool file_hand_over(struct file_session *s, struct file_op *op)
 {
@@ -76,8 +74,6 @@ int kvt__file_submit(void *opaque, struct kvt_io *io)
 	kvt__file_op_finish(op);
 	return KVT_DONE;
 }
-
-/* ---- Poll ---- */
 
 static void file_deliver(struct file_session *s, struct file_op *op)
 {
@@ -162,8 +158,6 @@ int kvt__file_poll(void *opaque, int64_t until_ns)
 			return error;
 	}
 }
-
-/* ---- Open and close ---- */
 
 static int file_session_engine(struct file_session *s)
 {

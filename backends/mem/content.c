@@ -38,8 +38,6 @@ static void mem_watch_forks(void)
 	(void)pthread_atfork(mem_before_fork, mem_after_fork, mem_after_fork_child);
 }
 
-/* ---- The table ---- */
-
 static uint64_t mem_mix(uint64_t h)
 {
 	h ^= h >> 32;
@@ -244,8 +242,6 @@ uint32_t kvt__mem_content_list(struct kvt__mem_content *content, const char *aft
 	}
 	return count;
 }
-
-/* ---- Contents ---- */
 
 static void mem_content_destroy(struct kvt__mem_content *content, const struct kvt_host *host,
 				int forked)

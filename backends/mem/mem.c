@@ -71,8 +71,6 @@ static const struct kvt_option_spec mem_options[] = {
 	{NULL, NULL, NULL},
 };
 
-/* ---- Requests ---- */
-
 static void mem_upload_free(struct mem_session *s, struct mem_upload *upload)
 {
 	kvt__mem_object_release(&s->cache, upload->object);
@@ -309,8 +307,6 @@ static int mem_perform(struct mem_session *s, struct kvt_io *io)
 	}
 }
 
-/* ---- Sessions ---- */
-
 static int mem_check(const struct kvt_io *io)
 {
 	if (io->op < KVT_IO_PUT || io->op > KVT_IO_SWEEP)
@@ -465,8 +461,6 @@ static void mem_session_close(void *session)
 	close(s->event_fd);
 	b->host->free(b->host, s);
 }
-
-/* ---- Backends ---- */
 
 /* The value of a known option as a number from 0 to `most`; -1 when it is something else. */
 static long mem_number(const char *text, long most)

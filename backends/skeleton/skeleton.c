@@ -21,8 +21,6 @@
  * size are still in the processor's cache then. */
 #define SKELETON_PIECE_BYTES (256u << 10)
 
-/* ---- What is kept ---- */
-
 /*
  * One object. While it is in the list, its body never changes: a put makes a new object and takes
  * the old one out. So a reader holds a reference and copies without the lock, and sees either the
@@ -136,8 +134,6 @@ static int skeleton_is_version(const struct skeleton_object *object,
 	       !memcmp(version->value, &object->version, sizeof(object->version));
 }
 
-/* ---- Moving bytes ---- */
-
 /*
  * Copies the body of a put or a part. io->progress is told before a piece is read, so that the core
  * can checksum it. With KVT_IO_LATE_TAIL the last entry of the iovec does not hold its bytes yet:
@@ -206,8 +202,6 @@ static void skeleton_write_body(struct kvt_io *io, const uint8_t *from, uint64_t
 		}
 	}
 }
-
-/* ---- Requests: each returns 0 or a code; the code's class decides what the core does next ---- */
 
 /*
  * Makes an object visible in one step, under the condition of the request. A server or a file
@@ -406,8 +400,6 @@ static int skeleton_list(struct skeleton *b, struct kvt_io *io)
 	io->list_token[0] = 0;
 	return 0;
 }
-
-/* ---- The table ---- */
 
 /*
  * Takes one request. This backend does it at once and answers KVT_DONE, with the result in

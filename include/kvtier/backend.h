@@ -141,7 +141,8 @@ enum kvt_io_op {
 	KVT_IO_PART, /* write one part at its offset; parts of one handle may be in flight together,
 			in any order */
 	KVT_IO_COMMIT, /* make the object appear; ends the handle, also when it fails */
-	KVT_IO_ABORT,  /* give the object up; ends the handle; no part is in flight */
+	KVT_IO_ABORT,  /* give the object up; ends the handle, also when it fails; no part is in
+			* flight */
 	KVT_IO_GET,    /* read a byte range, exactly */
 	KVT_IO_HEAD,   /* length and version */
 	KVT_IO_REMOVE,
