@@ -389,7 +389,7 @@ class Objects(ToolCase):
         (summary,) = self.run_json("verify", *self.common)
         self.assertEqual((summary["objects"], summary["whole"], summary["bad"]), (6, 6, 0))
         self.flip("01ff", 17)
-        self.flip("02ff", -20)
+        self.flip("02ff", -100)
         self.object_path("03ff").write_bytes(b"raw")
         shutil.copy(self.object_path("05ff"), self.object_path("04ff"))
         *bad, summary = self.run_json("verify", *self.common, status=1)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names: the vectors made by vLLM's FileMapper, canonical JSON and its corners, namespaces, and
- * object names there and back. */
+ * object names there and back. Long, and one file: the tables of one module, which share their
+ * checks. */
 #include "name.h"
 
 #include <openssl/evp.h>
