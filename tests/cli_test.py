@@ -808,6 +808,15 @@ class Replay(ToolCase):
             "replay", *self.common, TRACE, "--requests", "1", "--report", "/nonexistent/r",
             names=["--report", "/nonexistent/r"],
         )
+        # Nothing but a file is ever replaced, and that is said before the work.
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for path in (pipe, self.folder):
+            self.refused(
+                "replay", *self.common, TRACE, "--requests", "1", "--report", path,
+                names=["--report", "not a regular file"],
+            )
+        self.assertTrue(pipe.is_fifo())
         for lines in (b"", TRACE.read_bytes().split(b"\n", 1)[0]):
             self.replay("--report", report, trace=self.write("short", lines))
             self.assertNotIn("nan", report.read_text())

@@ -179,6 +179,44 @@ static void a_store_replaces_the_file_in_one_step(void **state)
 	}
 }
 
+/* Two ranges of one load, and another file put in its place between them: never half and half. */
+static void a_load_reads_one_file_or_none(void **state)
+{
+	enum { HALF = 4096 };
+	static uint8_t old_bytes[2 * HALF], new_bytes[2 * HALF], back[2 * HALF];
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES | KVT_CAP_RAW_FILES};
+	struct test_bed bed;
+
+	(void)state;
+	memset(old_bytes, 'A', sizeof(old_bytes));
+	memset(new_bytes, 'B', sizeof(new_bytes));
+	for (unsigned replacements = 1; replacements < 8; replacements++) {
+		struct fake_store *fake = fake_store_create(&config);
+		struct fake_rule second = {
+			.ops = FAKE_OP(KVT_IO_GET), .name = "file", .skip = 1, .action = FAKE_HOLD};
+		struct kvt_file_op ops[] = {op(back, HALF, 0), op(back + HALF, HALF, HALF)};
+		struct kvt_file_ops file = {"file", ops, 2};
+		struct kvt_io_completion *done;
+
+		test_bed_init(&bed);
+		bed.worker_options.lanes = 1;
+		bed.worker_options.depth = 1; /* one range after the other */
+		test_bed_open(&bed, fake_store_uri(fake));
+		fake_object_put(fake, "file", old_bytes, sizeof(old_bytes));
+		fake_rule_add(fake, &second);
+		assert_ok(kvt_worker_submit_ops(bed.worker, &file, 1, 0, NULL, &done));
+		assert_true(fake_await_held(fake, &second, 1));
+		for (unsigned i = 0; i < replacements; i++)
+			fake_object_put(fake, "file", i % 2 ? old_bytes : new_bytes,
+					sizeof(new_bytes));
+		fake_rule_remove(fake, &second);
+		assert_int_equal(finish(done), 0);
+		assert_memory_equal(back, replacements % 2 ? new_bytes : old_bytes, sizeof(back));
+		test_bed_close(&bed);
+		fake_store_destroy(fake);
+	}
+}
+
 static void missing_files_and_ranges_are_failures(void **state)
 {
 	uint8_t data[1000], back[2000];
@@ -387,6 +425,7 @@ int main(void)
 		cmocka_unit_test(bytes_lie_at_their_offsets_and_gaps_are_zero),
 		cmocka_unit_test(loads_scatter_ranges_that_may_overlap),
 		cmocka_unit_test(a_store_replaces_the_file_in_one_step),
+		cmocka_unit_test(a_load_reads_one_file_or_none),
 		cmocka_unit_test(missing_files_and_ranges_are_failures),
 		cmocka_unit_test(many_files_in_one_call_finish_one_by_one),
 		cmocka_unit_test(interest_can_be_given_up_before_the_end),
