@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain memory as a device: opening, copies, and orderings after descriptors and events. */
+/* Plain memory as a device: opening, copies, and orderings after descriptors and events. Long, and
+ * one file: one device, whose lanes and events share their scenes. */
 #include "support.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The object format: golden objects both ways, limits, round trips, and every kind of damage. */
+/* The object format: golden objects both ways, limits, round trips, and every kind of damage. Long,
+ * and one file: one format, whose tables of damage share their writer. */
 #include "format.h"
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planning: the vectors, every refusal with its precedence, and random transfers against a plain
- * recomputation. */
+ * recomputation. Long, and one file: one module, whose vectors and properties share their checks.
+ */
 #include "plan.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The staging budget: pieces, order, the reserve for loads, cancellation, gauges, and many threads.
- */
+ * Long, and one file: one budget, whose cases share their model. */
 #include "support.h"
 
 #include <sched.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a store, comparing its config.json, what it says about itself, closing, forking. */
+/* Opening a store, comparing its config.json, what it says about itself, closing, forking. Long,
+ * and one file: opening and closing, whose cases share their places. */
 #include "support.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stat, list, remove and probe. */
+/* Stat, list, remove and probe. Long, and one file: the blocking calls, whose cases share their
+ * objects. */
 #include "store_scene.h"
 
 #include <stdio.h>

@@ -6,6 +6,8 @@
  * chunks live in; a worker moves chunks between the two on threads of its own ("lanes"). One worker
  * serves one store and one device.
  *
+ * One file, though a long one: it is all that a caller includes.
+ *
  * General rules, true of every declaration unless it says otherwise:
  *  - Results: 0 or a count, or a negative KVT_E* code; kvt_error_detail() then has one line about
  * it.
