@@ -587,8 +587,9 @@ KVT_API KVT_MUST_CHECK int kvt_worker_wait(struct kvt_worker *worker, const uint
 					   size_t *known_countp);
 /*
  * Like kvt_worker_wait, but returns as soon as the jobs' memory is quiet: for a store that is once
- * its bytes have been gathered or written, which may be long before it is stored. Such stores, and
- * those that they wait for, jump the queue.
+ * its bytes have been gathered or written, which may be long before it is stored; for a chunk that
+ * lacks blocks it is once it is stored, since it may have to be merged with what is there. Such
+ * stores, and those that they wait for, jump the queue.
  */
 KVT_API KVT_MUST_CHECK int kvt_worker_wait_memory(struct kvt_worker *worker,
 						  const uint64_t *job_ids, size_t job_count,
