@@ -30,8 +30,8 @@ static int trace_advance(struct replay *replay)
 		return 0;
 	}
 	status = trace_next(&replay->trace, &replay->pending, reason, sizeof(reason));
-	/* A signal also interrupts reading from a pipe. */
-	if (status == KVT_EIO && cli_interrupted())
+	/* A signal also interrupts reading from a pipe, or comes just before that. */
+	if (status <= 0 && cli_interrupted())
 		return KVT_ECANCELED;
 	if (status < 0) {
 		cli_error("TRACE: '%s': %s", replay->options->trace_path, reason);
