@@ -2,8 +2,10 @@
 /*
  * Freeing capacity. A first listing adds up the bytes by how long they have not been used, in
  * buckets of a thousandth of that time; a second one removes what is in older buckets than the one
- * where the limit lies, and of that bucket the oldest. When so much was replaced or stored
- * meanwhile that the limit is not met, it begins again.
+ * where the limit lies, and of that bucket the oldest. Some younger ones are kept in mind too: an
+ * object's age is known only as exactly as the time that a listing takes, so it may have moved to a
+ * younger bucket, and it goes last when the limit is not met without it. When so much was replaced
+ * or stored meanwhile that the limit is not met, it begins again.
  */
 #include "gc.h"
 
@@ -15,11 +17,12 @@
 #define MANTISSA_BITS	 10
 #define BUCKETS		 ((65u - MANTISSA_BITS) << MANTISSA_BITS)
 #define CANDIDATES	 8192u
+#define RESERVE		 (CANDIDATES / 2)
 #define MAX_ROUNDS	 3
 #define SWEEP_AGE_S	 86400u
 #define SWEEP_TIMEOUT_NS INT64_C(600000000000)
 
-/* An object of the bucket where the limit lies. */
+/* An object of the bucket where the limit lies, or of a younger one. */
 struct candidate {
 	int64_t used_ns; /* when it was used last */
 	uint64_t bytes;
@@ -159,8 +162,8 @@ static int free_one(void *context, const struct kvt_list_item *item)
 	uint32_t bucket = used < gc->begun_ns ? bucket_of((uint64_t)(gc->begun_ns - used)) : 0;
 	struct candidate *candidate;
 
-	if (gc->left_bytes <= gc->order->keep_bytes || bucket < gc->limit ||
-	    !is_in_scope(gc, item->name))
+	if (gc->left_bytes <= gc->order->keep_bytes || !is_in_scope(gc, item->name) ||
+	    (bucket < gc->limit && gc->candidate_count >= RESERVE))
 		return is_stopped(gc) ? kvt__fail(KVT_ECANCELED, "gc: stopped") : 0;
 	/* A dry run sees again what it has counted as removed for its age. */
 	if (gc->order->dry_run && gc->order->older_than_ns > 0 &&

@@ -402,6 +402,58 @@ static void what_is_replaced_or_gone_meanwhile_is_not_counted_as_removed(void **
 	}
 }
 
+/* An age is known as exactly as a listing is fast: in the second one all look younger. */
+struct shifter {
+	struct store_scene *scene;
+	struct fake_rule *rule;
+	uint64_t count;
+	bool held;
+};
+
+static void *shift_main(void *arg)
+{
+	struct shifter *shifter = arg;
+
+	shifter->held = fake_await_held(shifter->scene->fake, shifter->rule, 1);
+	for (uint64_t i = 0; i < shifter->count; i++) {
+		char *name = store_scene_name(shifter->scene, i);
+		int64_t age = (int64_t)(i + 1) * HOUR - 60 * SECOND;
+
+		fake_object_set_age(shifter->scene->fake, name, 1000 * HOUR, age);
+		free(name);
+	}
+	fake_release(shifter->scene->fake, shifter->rule, 1);
+	return NULL;
+}
+
+static void ages_that_differ_between_the_listings_miss_nothing(void **state)
+{
+	(void)state;
+	for (uint64_t kept = 0; kept < 8; kept++) {
+		struct fake_rule rule = {
+			.ops = FAKE_OP(KVT_IO_LIST), .skip = 1, .times = 1, .action = FAKE_HOLD};
+		struct kvt_gc_options options = KVT_INIT(options);
+		struct store_scene s;
+		struct shifter shifter = {.scene = &s, .rule = &rule, .count = 8};
+		pthread_t thread;
+
+		store_scene_open(&s, NULL);
+		plant_aged(&s, 8);
+		fake_rule_add(s.fake, &rule);
+		assert_int_equal(pthread_create(&thread, NULL, shift_main, &shifter), 0);
+		options.max_bytes = kept * OBJECT + 1;
+		options.dry_run = 1;
+		assert_int_equal(collect(&s, &options).removed_objects, 8 - kept);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_true(shifter.held);
+		fake_rule_remove(s.fake, &rule);
+		options.dry_run = 0;
+		assert_int_equal(collect(&s, &options).removed_objects, 8 - kept);
+		expect_kept(&s, 8, kept);
+		store_scene_close(&s);
+	}
+}
+
 static void one_object_that_cannot_be_removed_does_not_stop_the_rest(void **state)
 {
 	struct fake_rule rule = {
@@ -537,6 +589,7 @@ int main(void)
 		cmocka_unit_test(the_order_is_exact),
 		cmocka_unit_test(any_number_of_objects_of_one_age_is_handled),
 		cmocka_unit_test(what_is_replaced_or_gone_meanwhile_is_not_counted_as_removed),
+		cmocka_unit_test(ages_that_differ_between_the_listings_miss_nothing),
 		cmocka_unit_test(one_object_that_cannot_be_removed_does_not_stop_the_rest),
 		cmocka_unit_test(failures_of_the_store_are_failures_of_the_call),
 		cmocka_unit_test(a_store_that_has_no_leftovers_need_not_sweep),
