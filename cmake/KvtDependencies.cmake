@@ -9,6 +9,11 @@ if(KVT_URING)
 	list(APPEND KVT_DEPENDENCIES "liburing>=2.0")
 endif()
 
+if(KVT_S3)
+	# 7.84: a thread-safe curl_global_init.
+	list(APPEND KVT_DEPENDENCIES "libcurl>=7.84" "expat>=2.4")
+endif()
+
 set(KVT_PRIVATE_LIBS "")
 set(KVT_PC_REQUIRES_PRIVATE "")
 foreach(dependency ${KVT_DEPENDENCIES})

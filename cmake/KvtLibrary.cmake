@@ -7,6 +7,10 @@ file(GLOB core_sources CONFIGURE_DEPENDS
      ${PROJECT_SOURCE_DIR}/backends/mem/*.c
      ${PROJECT_SOURCE_DIR}/backends/fault/*.c)
 file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/kvtier/*.h)
+if(KVT_S3)
+	file(GLOB s3_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backends/s3/*.c)
+	list(APPEND core_sources ${s3_sources})
+endif()
 set(export_map ${PROJECT_SOURCE_DIR}/src/kvtier.map)
 
 add_library(kvtier_objects OBJECT ${core_sources})
@@ -15,6 +19,11 @@ target_include_directories(kvtier_objects PRIVATE ${PROJECT_SOURCE_DIR}/include
 target_compile_definitions(kvtier_objects PRIVATE KVT_MODULE_DIR="${KVT_MODULE_DIR}")
 if(KVT_URING)
 	target_compile_definitions(kvtier_objects PRIVATE KVT_HAVE_URING=1)
+endif()
+if(EXISTS ${PROJECT_SOURCE_DIR}/backends/s3/s3.c)
+	set_source_files_properties(
+		${PROJECT_SOURCE_DIR}/src/registry.c PROPERTIES COMPILE_DEFINITIONS
+		"KVT_BUILTIN_BACKENDS=X(file) X(mem) X(fault) X(s3)")
 endif()
 # For their include folders and definitions; the libraries below link them.
 target_link_libraries(kvtier_objects PRIVATE ${KVT_PRIVATE_LIBS})

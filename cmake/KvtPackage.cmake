@@ -34,6 +34,9 @@ set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
 if(KVT_URING)
 	string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", liburing-dev")
 endif()
+if(KVT_S3)
+	string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", libcurl4-openssl-dev, libexpat1-dev")
+endif()
 set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: headers and static library")
 
 set(CPACK_DEBIAN_TOOL_PACKAGE_NAME kvtier)
