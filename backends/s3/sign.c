@@ -288,16 +288,18 @@ static int derive(struct s3_signer *signer, const char *secret, const char *regi
 static int add_headers(struct s3_signer *signer, const struct s3_pair *ours, size_t our_count,
 		       const struct s3_pair *theirs, size_t their_count, struct text *names)
 {
-	const struct s3_pair *const our_end = ours + our_count;
-	const struct s3_pair *const their_end = theirs + their_count;
 	const char *last = NULL;
 
-	while (ours < our_end || theirs < their_end) {
-		const bool take_ours = theirs == their_end ||
-				       (ours < our_end && strcmp(ours->name, theirs->name) <= 0);
+	while (our_count > 0 || their_count > 0) {
+		const bool take_ours = their_count == 0 ||
+				       (our_count > 0 && strcmp(ours->name, theirs->name) <= 0);
 		const struct s3_pair *header = take_ours ? ours++ : theirs++;
 		const size_t name_bytes = strlen(header->name);
 
+		if (take_ours)
+			our_count--;
+		else
+			their_count--;
 		if (last != NULL && strcmp(last, header->name) >= 0)
 			return KVT_EINVAL; /* not sorted, or twice */
 		if (last != NULL)
