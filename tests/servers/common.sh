@@ -3,6 +3,7 @@
 # What the scripts that start servers share. A script sets `self` (its name in messages) and `dir`
 # (the server's folder, absolute) before it calls these functions.
 
+# shellcheck disable=SC2154 # set by the script
 say()
 {
 	echo "$self: $*" >&2
