@@ -20,7 +20,7 @@ target_compile_definitions(kvtier_objects PRIVATE KVT_MODULE_DIR="${KVT_MODULE_D
 if(KVT_URING)
 	target_compile_definitions(kvtier_objects PRIVATE KVT_HAVE_URING=1)
 endif()
-if(EXISTS ${PROJECT_SOURCE_DIR}/backends/s3/s3.c)
+if(KVT_S3 AND EXISTS ${PROJECT_SOURCE_DIR}/backends/s3/s3.c)
 	set_source_files_properties(
 		${PROJECT_SOURCE_DIR}/src/registry.c PROPERTIES COMPILE_DEFINITIONS
 		"KVT_BUILTIN_BACKENDS=X(file) X(mem) X(fault) X(s3)")

@@ -104,5 +104,6 @@ void kvt__lookup_start(struct kvt__op *op)
 	op->geometry = g->geometry;
 	op->layout = g->layouts[op->item->hash_bytes];
 	kvt__req_prepare(req, KVT_IO_HEAD);
+	req->io.flags |= KVT_IO_CACHED_OK;
 	kvt__req_io(req, answered);
 }

@@ -498,8 +498,10 @@ void kvt__store_ask(struct kvt__op *op, bool if_cheap)
 	kvt__req_prepare(req, KVT_IO_HEAD);
 	/* Partial objects are worth asking for: where one is there, merging begins with it. */
 	if (if_cheap && !op->partial &&
-	    (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_ABSENT))
+	    (op->lane->worker->store->limits.capabilities & KVT_CAP_IF_ABSENT)) {
 		req->io.flags |= KVT_IO_IF_CHEAP;
+		req->io.object_bytes = op->layout.object_bytes;
+	}
 	kvt__req_io(req, asked);
 }
 

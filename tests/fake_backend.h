@@ -115,7 +115,7 @@ const char *fake_violation(struct fake_store *store);
 struct fake_record {
 	uint32_t op, flags;
 	int64_t offset;
-	uint64_t length;
+	uint64_t length, object_bytes;
 	char name[160];
 	int result; /* 1 until it is finished */
 };

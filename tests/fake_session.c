@@ -90,6 +90,10 @@ static void check_flags(struct fake_store *store, const struct kvt_io *io)
 	    ((io->op != KVT_IO_PUT && io->op != KVT_IO_PART) || (caps & KVT_CAP_FULL_BODY) ||
 	     !io->progress || io->iov_count < 1))
 		fake__broke(store, "op %u %s: late tail", io->op, io->name);
+	if ((io->flags & (KVT_IO_IF_CHEAP | KVT_IO_CACHED_OK)) && io->op != KVT_IO_HEAD)
+		fake__broke(store, "op %u %s: flags of a head", io->op, io->name);
+	if ((io->flags & KVT_IO_IF_CHEAP) && io->object_bytes == 0)
+		fake__broke(store, "head %s: not said what would be stored", io->name);
 	if (io->op == KVT_IO_TOUCH && !(caps & KVT_CAP_TOUCH))
 		fake__broke(store, "touch %s", io->name);
 }
@@ -142,6 +146,7 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 				       .flags = io->flags,
 				       .offset = io->offset,
 				       .length = io->length,
+				       .object_bytes = io->object_bytes,
 				       .result = 1};
 	snprintf(record->name, sizeof(record->name), "%s", io->name);
 	store->calls[io->op & 15]++;

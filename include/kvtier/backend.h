@@ -131,6 +131,12 @@ struct kvt_backend_limits {
 	uint32_t capabilities;	   /* enum kvt_capability */
 	char detail[256]; /* what an operator wants to see: "engine=uring direct=on filesystem=ext4"
 			   */
+	/* What part_bytes is when the caller does not say; 0, the default: the core's own. */
+	uint64_t default_part_bytes;
+	/* With KVT_CAP_GET_DISCARD: ranges of one object that lie closer together than this are
+	 * read by one get, which drops what lies between them; 0, the default: never. About what
+	 * moves in the time that one more request takes. */
+	uint64_t merge_gap_bytes;
 };
 
 /* One request */
@@ -165,8 +171,11 @@ enum kvt_io_flag {
 	 * KVT_CAP_FULL_BODY. */
 	KVT_IO_LATE_TAIL = 1 << 2,
 	/* head before a store: a backend for which asking is dear answers KVT_EAGAIN at once
-	 * (DONE), and the core goes on with a put under KVT_IO_IF_ABSENT. */
+	 * (DONE), and the core goes on with a put under KVT_IO_IF_ABSENT. io->object_bytes is the
+	 * length to be stored. */
 	KVT_IO_IF_CHEAP = 1 << 3,
+	/* head: an answer that was true a short while ago will do. */
+	KVT_IO_CACHED_OK = 1 << 4,
 };
 
 #define KVT_BYTES_UNKNOWN UINT64_MAX
@@ -213,7 +222,8 @@ struct kvt_io {
 	uint64_t length;      /* put, part, get: the sum of iov_len */
 	int64_t offset; /* part, get: of the first byte; get: a negative one counts from the end of
 			   the object */
-	uint64_t object_bytes; /* put, begin: total length of the object */
+	uint64_t object_bytes; /* put, begin: total length of the object; head with KVT_IO_IF_CHEAP:
+				* the length to be stored */
 	uint32_t crc32c;       /* KVT_CAP_FULL_BODY, put: CRC-32C of the whole object */
 	uint32_t reserved;
 	int64_t deadline_ns; /* absolute. A backend completes with KVT_ETIMEDOUT once it has passed
