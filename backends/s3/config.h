@@ -22,8 +22,8 @@ struct s3_header {
 	char *name;	/* lower case */
 	char *value;	/* no blanks at its ends, no control characters */
 	bool on_create; /* goes with PUT and CreateMultipartUpload; every header does */
-	bool on_data;	/* also with UploadPart, GET and HEAD: SSE-C keys, and all that are no
-			 * x-amz-server-side-encryption header */
+	bool on_data;	/* also with UploadPart, GET and HEAD: SSE-C keys, and all that do not
+			 * describe the object that is made, such as x-amz-meta-... */
 };
 
 /* Where credentials may come from. Strings are owned; NULL: not given. */
@@ -42,9 +42,11 @@ struct s3_credentials_config {
 };
 
 struct s3_config {
+	const struct kvt_host *host; /* NULL: nothing is in it */
 	char *bucket;
 	char *prefix;	/* without slashes at its ends; "" for none */
-	char *key_root; /* what stands before a name in a key: "" or "prefix/" */
+	char *key_root; /* what stands before a name in a key: "" or "prefix/"; "/" or "prefix//"
+			 * with compat_names=vllm-obj */
 	bool https;
 	char *authority;   /* host[:port] as in the Host header; lower case, IPv6 in brackets, the
 			    * port only when it is not the scheme's own; with the bucket in front
