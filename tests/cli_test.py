@@ -197,7 +197,8 @@ class Commands(ToolCase):
     def test_secrets_never_stand_on_the_command_line(self):
         secret = "hunter2hunter2"
         path = self.write("secret", (secret + "\n").encode())
-        for name in ("secret_key", "session_token", "access_key"):
+        names = ("secret_key", "session_token", "access_key", "sse_c_key", "store_config", "headers")
+        for name in names:
             message = self.refused("ls", *self.common, "-o", "%s=%s" % (name, secret), names=[name])
             self.assertNotIn(secret, message)
             message = self.refused("ls", *self.common, "-o%s=%s" % (name, secret), names=[name])
@@ -217,6 +218,9 @@ class Commands(ToolCase):
                 self.assertNotIn(secret.encode(), done.stderr)
             self.refused("ls", *self.common, "-o", "%s=@/nonexistent" % name, names=["/nonex"])
             self.refused("ls", *self.common, "-o", "%s=env:KVT_NOT_SET" % name, names=["KVT_NOT"])
+        # Not signing is no secret.
+        message = self.refused("ls", *self.common, "-o", "access_key=anonymous", names=["access_key"])
+        self.assertNotIn("literal", message)
 
 
 class Objects(ToolCase):

@@ -74,8 +74,10 @@ bool cli_duration_parse(const char *text, uint64_t *nsp);
 /* ---- Stores (store_open.c) ---- */
 
 /*
- * Adds one -o NAME=VALUE. The secret options (secret_key, session_token, access_key) are accepted
- * only as NAME=@FILE or NAME=env:VARIABLE and read here; a literal one is never printed.
+ * Adds one -o NAME=VALUE. The secret options (access_key, secret_key, session_token, sse_c_key, and
+ * store_config and headers, which may have secrets in them) are accepted only as NAME=@FILE or
+ * NAME=env:VARIABLE and read here; a literal one is never printed. access_key=anonymous is no
+ * secret.
  */
 int cli_option_add(struct cli_common *common, const char *text);
 /* A whole file as text with a NUL behind it, at most max_bytes; the caller frees. `what` names the
