@@ -304,29 +304,74 @@ static void feed_ranges(struct kvt__op *op)
 	}
 }
 
-/* The wanted part of each ref, in requests of at most part_bytes, then the trailer. False when that
- * is not worth it. */
-static bool plan_sparse(struct kvt__op *op)
+struct spans {
+	struct {
+		uint64_t begin, end;
+	} at[SPARSE_RANGES];
+	uint32_t count;
+	uint64_t bytes;
+	uint64_t gap; /* what lies closer to the one before is read with it */
+};
+
+/* False when there are too many. */
+static bool append_span(struct spans *s, uint64_t begin, uint64_t end, uint64_t most)
 {
-	const uint64_t part = op->lane->worker->config.part_bytes;
+	uint64_t last_end = s->count ? s->at[s->count - 1].end : 0;
+	if (s->count && begin - last_end < s->gap && end - s->at[s->count - 1].begin <= most) {
+		s->at[s->count - 1].end = end;
+		s->bytes += end - last_end;
+		return true;
+	}
+	if (s->count == SPARSE_RANGES)
+		return false;
+	s->at[s->count].begin = begin;
+	s->at[s->count++].end = end;
+	s->bytes += end - begin;
+	return true;
+}
+
+/* The wanted part of each ref, in requests of at most part_bytes, then the trailer, which rides
+ * along as it does with whole objects. */
+static bool find_spans(const struct kvt__op *op, uint64_t part, struct spans *s)
+{
 	const struct kvt__geometry *g = &op->geometry;
-	uint64_t count = 1;
-	if (op->payload_bytes <= DENSE_BYTES || op->wanted_bytes * 2 >= op->payload_bytes ||
-	    g->ref_count > SPARSE_RANGES)
-		return false;
-	for (uint32_t d = 0; d < g->ref_count; d++)
-		count += (op->chunk.block_count * g->ref_bytes[d] + part - 1) / part;
-	if (count > SPARSE_RANGES || kvt__ranges_reserve(op, count))
-		return false;
-	struct kvt__range *r = op->ranges;
 	for (uint32_t d = 0; d < g->ref_count; d++) {
 		uint64_t at = op->shape->ref_at[d] + op->chunk.first_slot * g->ref_bytes[d];
 		uint64_t end = at + op->chunk.block_count * g->ref_bytes[d];
-		for (; at < end; at += part, r++)
-			*r = (struct kvt__range){.begin = at,
-						 .end = at + part < end ? at + part : end};
+		for (; at < end; at += part)
+			if (!append_span(s, at, at + part < end ? at + part : end, part))
+				return false;
 	}
-	*r = (struct kvt__range){.begin = op->payload_bytes, .end = op->object_bytes};
+	uint64_t riding = op->trailer_bytes <= KVT__RIDING_BYTES ? op->trailer_bytes : 0;
+	return append_span(s, op->payload_bytes, op->object_bytes, part + riding);
+}
+
+/* Whether the spans cost less than all of the object, a request being worth `gap` bytes where that
+ * is known. */
+static bool is_worth_it(const struct kvt__op *op, uint64_t part, const struct spans *s)
+{
+	if (!s->gap)
+		return op->payload_bytes > DENSE_BYTES && op->wanted_bytes * 2 < op->payload_bytes;
+	uint64_t whole = (op->object_bytes + part - 1) / part;
+	return s->bytes + s->count * s->gap < op->object_bytes + whole * s->gap;
+}
+
+/* False when reading all, or what kvt__ranges_whole makes of it, costs less. */
+static bool plan_sparse(struct kvt__op *op)
+{
+	const struct kvt_backend_limits *l = &op->lane->worker->store->limits;
+	const uint64_t part = op->lane->worker->config.part_bytes;
+	struct spans s;
+	s.count = 0;
+	s.bytes = 0;
+	s.gap = l->capabilities & KVT_CAP_GET_DISCARD ? l->merge_gap_bytes : 0;
+	if (op->wanted_bytes == op->payload_bytes || !find_spans(op, part, &s) ||
+	    !is_worth_it(op, part, &s) || kvt__ranges_reserve(op, s.count))
+		return false;
+	for (uint32_t i = 0; i < s.count; i++) {
+		op->ranges[i].begin = s.at[i].begin;
+		op->ranges[i].end = s.at[i].end;
+	}
 	op->trailer_ranges = 1;
 	return true;
 }

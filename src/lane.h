@@ -20,6 +20,7 @@
 #define KVT__ROUNDS_MAX		 3 /* of starting over because somebody else changed the object */
 #define KVT__FINISHED_MAX	 64
 #define KVT__SMALL_TRAILER_BYTES (2 * KVT__PAGE_BYTES)
+#define KVT__RIDING_BYTES	 (64 * 1024) /* of a trailer that are part of another request */
 #define KVT__RANGES_INLINE	 4
 #define KVT__SLOTS_INLINE	 64
 

@@ -19,6 +19,26 @@
 #define KVT_MODULE_DIR "/usr/local/lib/kvtier"
 #endif
 
+/* A module's names stay out of everybody's way (RTLD_LOCAL), and everybody's names stay out of its
+ * (RTLD_DEEPBIND): the libraries that it brings find their own functions first, whatever the
+ * program has loaded under the same names. Sanitizers, which stand in for functions of the C
+ * library, refuse the latter. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LOADED_APART 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+	__has_feature(memory_sanitizer)
+#define LOADED_APART 0
+#endif
+#endif
+#ifndef LOADED_APART
+#ifdef RTLD_DEEPBIND
+#define LOADED_APART RTLD_DEEPBIND
+#else
+#define LOADED_APART 0
+#endif
+#endif
+
 /* The services that a module gets at load; unlike a store's they live as long as the process. */
 static struct kvt__env module_env;
 
@@ -123,7 +143,7 @@ int kvt__module_load(const char *scheme, const char *path)
 	error = check_path(scheme, path, resolved);
 	if (error != 0)
 		return error;
-	handle = dlopen(resolved, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	handle = dlopen(resolved, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | LOADED_APART);
 	if (handle == NULL)
 		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s", scheme, dlerror());
 	error = take_table(scheme, resolved, handle, &padded);

@@ -110,6 +110,10 @@ static void tell_limits(struct prober *p)
 	tell(p, "max_iov", 0, "%u", limits->max_iov);
 	tell(p, "memory_alignment", 0, "%u", limits->memory_alignment);
 	tell(p, "default_depth", 0, "%u", limits->default_depth);
+	if (limits->default_part_bytes)
+		tell(p, "default_part_bytes", 0, "%" PRIu64, limits->default_part_bytes);
+	if (limits->merge_gap_bytes)
+		tell(p, "merge_gap_bytes", 0, "%" PRIu64, limits->merge_gap_bytes);
 	tell_capabilities(p);
 }
 

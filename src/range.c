@@ -137,7 +137,7 @@ int kvt__ranges_whole(struct kvt__op *op)
 {
 	const struct kvt_worker *w = op->lane->worker;
 	uint64_t trailer = op->object_bytes - op->payload_bytes;
-	uint64_t riding = trailer < 64 * 1024 ? trailer : 64 * 1024;
+	uint64_t riding = trailer < KVT__RIDING_BYTES ? trailer : KVT__RIDING_BYTES;
 	uint64_t part = w->config.part_bytes, least = w->store->limits.min_part_bytes;
 	uint64_t count = (op->object_bytes - riding + part - 1) / part;
 	uint64_t extent = op->object_bytes;
@@ -202,6 +202,17 @@ static int add_iov(struct kvt__req *req, uint32_t *count, void *base, uint64_t b
 	return 0;
 }
 
+/* What lies between the wanted pieces of a range that is read. */
+static uint64_t dropped_bytes(const struct kvt__op *op, const struct kvt__range *range)
+{
+	uint64_t at = range->begin, end = payload_end(op, range), bytes = 0;
+	struct kvt__piece piece;
+	while (kvt__op_piece(op, &at, end, &piece))
+		if (!piece.present)
+			bytes += piece.bytes;
+	return bytes;
+}
+
 int kvt__range_iov(struct kvt__req *req, bool is_store)
 {
 	struct kvt__op *op = req->op;
@@ -210,6 +221,8 @@ int kvt__range_iov(struct kvt__req *req, bool is_store)
 	uint32_t count = 0;
 	struct kvt__piece piece;
 	bool holes = op->lane->worker->store->limits.capabilities & KVT_CAP_HOLES;
+	if (!is_store && !op->raw && op->chunk.block_count != op->geometry.blocks_per_chunk)
+		kvt__count(&op->lane->stats.dropped_bytes, dropped_bytes(op, range));
 	if (!req->direct && at < end) {
 		if (add_iov(req, &count, req->staging.memory, end - at))
 			return KVT_ENOMEM;

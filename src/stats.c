@@ -38,6 +38,7 @@ static void add_lane(struct kvt_stats *s, const struct kvt__lane_stats *lane)
 	s->removed_corrupt += read_counter(&lane->removed_corrupt);
 	s->odd_length_misses += read_counter(&lane->odd_length_misses);
 	s->zero_bytes_sent += read_counter(&lane->zero_bytes);
+	s->dropped_bytes += read_counter(&lane->dropped_bytes);
 	for (int c = 0; c < KVT_CLASS_COUNT; c++)
 		s->retries[c] += read_counter(&lane->retries[c]);
 	add_histogram(&s->queue_ns, &lane->queue_ns);

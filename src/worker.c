@@ -38,6 +38,15 @@ static int64_t timeout_ns(uint64_t ms, uint64_t fallback_ms)
 	return (int64_t)(ms ? ms : fallback_ms) * 1000000;
 }
 
+/* What part_bytes is when the caller does not say. */
+static uint64_t default_part_bytes(const struct kvt_backend_limits *l)
+{
+	const uint64_t least = KVT__PAGE_BYTES, most = UINT64_C(5) << 30;
+	uint64_t bytes = l->default_part_bytes ? l->default_part_bytes : UINT64_C(8) << 20;
+	bytes = bytes < least ? least : bytes > most ? most : bytes;
+	return bytes & ~(uint64_t)(KVT__PAGE_BYTES - 1);
+}
+
 /* Defaults and bounds; the backend's limits bound part_bytes. */
 static int configure(struct kvt_worker *w, const struct kvt_worker_options *o)
 {
@@ -49,7 +58,7 @@ static int configure(struct kvt_worker *w, const struct kvt_worker_options *o)
 	if (!w->store->ops.poll)
 		c->depth = 1;
 	c->staging_bytes = o->staging_bytes ? o->staging_bytes : UINT64_C(256) << 20;
-	c->part_bytes = o->part_bytes ? o->part_bytes : UINT64_C(8) << 20;
+	c->part_bytes = o->part_bytes ? o->part_bytes : default_part_bytes(l);
 	c->queue_chunks = o->queue_chunks ? o->queue_chunks : 65536;
 	c->timeout_ns[KVT_JOB_STORE] = timeout_ns(o->store_timeout_ms, 600000);
 	c->timeout_ns[KVT_JOB_LOAD] = timeout_ns(o->load_timeout_ms, 120000);

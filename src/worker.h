@@ -171,7 +171,7 @@ struct kvt__latency {
 };
 struct kvt__lane_stats {
 	_Atomic uint64_t requests, in_flight, active, crc_bytes, merges, removed_corrupt,
-		odd_length_misses, zero_bytes;
+		odd_length_misses, zero_bytes, dropped_bytes;
 	_Atomic uint64_t retries[KVT_CLASS_COUNT];
 	struct kvt__latency queue_ns, device_ns, storage_ns;
 };

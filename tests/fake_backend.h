@@ -21,6 +21,7 @@ struct fake_config {
 	uint32_t capabilities; /* enum kvt_capability */
 	uint64_t min_part_bytes, max_part_bytes, max_object_bytes;
 	uint32_t max_parts, max_iov, memory_alignment, depth;
+	uint64_t default_part_bytes, merge_gap_bytes;
 	uint32_t piece_bytes;  /* of one progress call; 0: 10,000 */
 	uint32_t busy_above;   /* answers BUSY while so many are in flight; 0: never */
 	bool blocking;	       /* neither poll nor wake */
@@ -116,6 +117,7 @@ struct fake_record {
 	uint32_t op, flags;
 	int64_t offset;
 	uint64_t length, object_bytes;
+	uint64_t nowhere; /* of length: in entries without memory */
 	char name[160];
 	int result; /* 1 until it is finished */
 };

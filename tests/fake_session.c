@@ -149,6 +149,8 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 				       .object_bytes = io->object_bytes,
 				       .result = 1};
 	snprintf(record->name, sizeof(record->name), "%s", io->name);
+	for (uint32_t i = 0; i < io->iov_count; i++)
+		record->nowhere += io->iov[i].iov_base ? 0 : io->iov[i].iov_len;
 	store->calls[io->op & 15]++;
 	for (int i = 0; i < FAKE_RULES; i++) {
 		struct fake_rule *rule = store->rules[i];
@@ -382,6 +384,8 @@ static int fake_open(const struct kvt_host *host, const struct kvt_backend_confi
 		limits->max_iov = c->max_iov;
 	if (c->memory_alignment)
 		limits->memory_alignment = c->memory_alignment;
+	limits->default_part_bytes = c->default_part_bytes;
+	limits->merge_gap_bytes = c->merge_gap_bytes;
 	if (c->depth || c->blocking)
 		limits->default_depth = c->depth ? c->depth : 1;
 	snprintf(limits->detail, sizeof(limits->detail), "fake store %u", store->id);

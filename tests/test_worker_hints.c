@@ -82,11 +82,262 @@ static void only_lookups_are_content_with_an_older_answer(void **state)
 	chunk_scene_close(&s);
 }
 
+/* Gets of a partial load: where they begin and end, END being the object's end. */
+#define END	 UINT64_MAX
+#define MAX_GETS 6
+struct plan {
+	const char *name;
+	struct chunk_shape shape;
+	uint32_t first, count;
+	uint64_t gap;
+	uint64_t gets[MAX_GETS][2];
+};
+
+/* The bed's parts are of 65,536 bytes. Refs of 16,000 bytes: what is wanted of them is 14,000 bytes
+ * apart, and 10,000 from the trailer. */
+#define THREE_REFS {16, 3, {1000, 1000, 1000}}, 4, 2
+static const struct plan plans[] = {
+	{"everything by one", THREE_REFS, 14001, {{4000, END}}},
+	{"the trailer with the last",
+	 THREE_REFS,
+	 14000,
+	 {{4000, 6000}, {20000, 22000}, {36000, END}}},
+	{"no gap that is closed",
+	 THREE_REFS,
+	 10000,
+	 {{4000, 6000}, {20000, 22000}, {36000, 38000}, {48000, END}}},
+	{"a small gap counts as none",
+	 THREE_REFS,
+	 1,
+	 {{4000, 6000}, {20000, 22000}, {36000, 38000}, {48000, END}}},
+	{"half of it, cheap requests",
+	 {16, 3, {1000, 1000, 1000}},
+	 0,
+	 8,
+	 4000,
+	 {{0, 8000}, {16000, 24000}, {32000, 40000}, {48000, END}}},
+	{"half of it, dear requests: all", {16, 3, {1000, 1000, 1000}}, 0, 8, 8000, {{0, END}}},
+	{"the end of each, as far as a part goes",
+	 {16, 3, {3000, 3000, 3000}},
+	 15,
+	 1,
+	 46000,
+	 {{45000, 96000}, {141000, END}}},
+	{"a slot of two parts, far from the trailer",
+	 {4, 1, {100000}},
+	 2,
+	 1,
+	 100001,
+	 {{200000, 265536}, {265536, 300000}, {400000, END}}},
+	{"a slot of two parts, beside the trailer",
+	 {4, 1, {100000}},
+	 3,
+	 1,
+	 1,
+	 {{300000, 365536}, {365536, END}}},
+	{"all but the first, dear requests", {16, 2, {1000, 1000}}, 1, 15, 1 << 20, {{1000, END}}},
+	{"a backend that says nothing: little is read whole", THREE_REFS, 0, {{0, END}}},
+	{"a backend that says nothing: one for each",
+	 {16, 3, {8000, 8000, 8000}},
+	 4,
+	 2,
+	 0,
+	 {{32000, 48000}, {160000, 176000}, {288000, 304000}, {384000, END}}},
+};
+
+/* Every expected get was made, in any order, and no other. */
+static void check_gets(const struct chunk_scene *s, const struct plan *plan, uint64_t object_bytes)
+{
+	unsigned made = 0, expected = 0;
+
+	for (size_t i = 0; i < fake_record_count(s->fake); i++)
+		made += fake_record_at(s->fake, i).op == KVT_IO_GET;
+	for (int g = 0; g < MAX_GETS && plan->gets[g][1]; g++, expected++) {
+		uint64_t begin = plan->gets[g][0];
+		uint64_t end = plan->gets[g][1] == END ? object_bytes : plan->gets[g][1];
+		bool found = false;
+		for (size_t i = 0; i < fake_record_count(s->fake); i++) {
+			struct fake_record r = fake_record_at(s->fake, i);
+			found |= r.op == KVT_IO_GET && r.offset == (int64_t)begin &&
+				 r.length == end - begin;
+		}
+		if (!found)
+			fail_msg("no get of %llu to %llu", (unsigned long long)begin,
+				 (unsigned long long)end);
+	}
+	assert_int_equal(made, expected);
+}
+
+static uint64_t planned_bytes(const struct plan *plan, uint64_t object_bytes)
+{
+	uint64_t bytes = 0;
+
+	for (int g = 0; g < MAX_GETS && plan->gets[g][1]; g++)
+		bytes += (plan->gets[g][1] == END ? object_bytes : plan->gets[g][1]) -
+			 plan->gets[g][0];
+	return bytes;
+}
+
+static void partial_loads_ask_for_exactly_these_ranges(void **state)
+{
+	(void)state;
+	for (size_t p = 0; p < TEST_COUNT(plans); p++)
+		for (int staged = 0; staged < 2; staged++) {
+			const struct plan *plan = &plans[p];
+			struct fake_config config = {.capabilities = FAKE_CAPABILITIES |
+								     KVT_CAP_GET_DISCARD,
+						     .merge_gap_bytes = plan->gap,
+						     .max_iov = staged ? 2 : 0,
+						     .rewind = staged};
+			struct chunk_scene s;
+			uint64_t wanted = 0, nowhere = 0;
+			print_message("  %s%s\n", plan->name, staged ? ", staged" : "");
+			chunk_scene_init(&s, &config, &plan->shape);
+			chunk_scene_open(&s);
+			chunk_model_set(&s, 0, plan->shape.blocks_per_chunk, 1);
+			chunk_plant(&s);
+			fake_records_clear(s.fake);
+			chunk_load(&s, plan->first, plan->count, 1, KVT_STATUS_LOADED, 0);
+			uint64_t object_bytes = model_whole_bytes(&s.model);
+			check_gets(&s, plan, object_bytes);
+			for (uint32_t r = 0; r < plan->shape.refs; r++)
+				wanted += plan->count * plan->shape.ref_bytes[r];
+			uint64_t dropped = planned_bytes(plan, object_bytes) - wanted -
+					   (object_bytes - model_payload_bytes(&s.model));
+			assert_int_equal(test_stats(s.bed.worker).dropped_bytes, dropped);
+			for (size_t i = 0; i < fake_record_count(s.fake); i++)
+				nowhere += fake_record_at(s.fake, i).nowhere;
+			if (!staged)
+				assert_int_equal(nowhere, dropped);
+			chunk_scene_close(&s);
+		}
+}
+
+static void without_discard_no_gap_is_read(void **state)
+{
+	static const struct plan plan = {
+		"", {16, 3, {8000, 8000, 8000}},
+		4,  2,
+		0,  {{32000, 48000}, {160000, 176000}, {288000, 304000}, {384000, END}}};
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES, .merge_gap_bytes = 1 << 20};
+	struct chunk_scene s;
+
+	(void)state;
+	chunk_scene_init(&s, &config, &plan.shape);
+	chunk_scene_open(&s);
+	chunk_model_set(&s, 0, 16, 1);
+	chunk_plant(&s);
+	fake_records_clear(s.fake);
+	chunk_load(&s, plan.first, plan.count, 1, KVT_STATUS_LOADED, 0);
+	check_gets(&s, &plan, model_whole_bytes(&s.model));
+	assert_int_equal(test_stats(s.bed.worker).dropped_bytes, 0);
+	chunk_scene_close(&s);
+}
+
+static void damage_counts_where_it_is_wanted_and_not_in_a_gap(void **state)
+{
+	static const struct chunk_shape shape = {16, 3, {1000, 1000, 1000}};
+	/* Payload offsets of what blocks 4 and 5 are read with. */
+	static const struct {
+		uint64_t byte;
+		bool wanted;
+	} flips[] = {{4000, true},   {5999, true},   {6000, false},  {19999, false},
+		     {20000, true},  {21999, true},  {22000, false}, {37999, true},
+		     {38000, false}, {47999, false}, {3999, false}};
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES | KVT_CAP_GET_DISCARD,
+				     .merge_gap_bytes = 20000};
+
+	(void)state;
+	for (size_t f = 0; f < TEST_COUNT(flips); f++)
+		for (int staged = 0; staged < 2; staged++) {
+			struct chunk_scene s;
+			config.memory_alignment = staged ? 4096 : 0;
+			chunk_scene_init(&s, &config, &shape);
+			chunk_scene_open(&s);
+			chunk_model_set(&s, 0, 16, 1);
+			chunk_plant(&s);
+			fake_object_flip(s.fake, s.name, flips[f].byte);
+			chunk_load(&s, 4, 2, 1,
+				   flips[f].wanted ? KVT_STATUS_CORRUPT : KVT_STATUS_LOADED,
+				   flips[f].wanted ? KVT_ECORRUPT : 0);
+			chunk_scene_close(&s);
+		}
+}
+
+static void parts_of_partial_objects_load_across_gaps(void **state)
+{
+	struct test_random random = {test_seed(7)};
+
+	(void)state;
+	for (int round = 0; round < 40; round++) {
+		struct chunk_shape shape = {8, 1 + round % 4, {0}};
+		for (uint32_t r = 0; r < shape.refs; r++)
+			shape.ref_bytes[r] = 1 + test_random_below(&random, 20000);
+		struct fake_config config = {
+			.capabilities = FAKE_CAPABILITIES | KVT_CAP_GET_DISCARD,
+			.merge_gap_bytes = UINT64_C(1) << test_random_below(&random, 20),
+			.memory_alignment = round % 3 ? 1 : 512,
+			.piece_bytes = 777};
+		struct chunk_scene s;
+		chunk_scene_init(&s, &config, &shape);
+		chunk_scene_open(&s);
+		chunk_model_set(&s, 2, 5, 1);
+		chunk_plant(&s);
+		for (uint32_t first = 0; first < 8; first++)
+			for (uint32_t count = 1; first + count <= 8; count++) {
+				bool there = first >= 2 && first + count <= 7;
+				chunk_load(&s, first, count, 1,
+					   there ? KVT_STATUS_LOADED : KVT_STATUS_MISSING,
+					   there ? 0 : KVT_ENOENT);
+			}
+		chunk_scene_close(&s);
+	}
+}
+
+static void parts_are_as_large_as_the_backend_likes(void **state)
+{
+	static const struct chunk_shape shape = {1, 1, {100000}};
+	static const struct {
+		uint64_t backend, caller, most; /* bytes */
+	} cases[] = {{0, 0, 104096},
+		     {65536, 0, 65536},
+		     {65536, 32768, 32768},
+		     {32768 + 4095, 0, 32768},
+		     {1, 0, 4096}};
+
+	(void)state;
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct fake_config config = {.capabilities = FAKE_CAPABILITIES,
+					     .default_part_bytes = cases[i].backend};
+		struct chunk_scene s;
+		uint64_t longest = 0;
+		chunk_scene_init(&s, &config, &shape);
+		s.bed.worker_options.part_bytes = cases[i].caller;
+		s.bed.worker_options.staging_bytes = UINT64_C(32) << 20;
+		chunk_scene_open(&s);
+		chunk_store(&s, 0, 1, 1, KVT_STATUS_STORED);
+		for (size_t r = 0; r < fake_record_count(s.fake); r++) {
+			struct fake_record record = fake_record_at(s.fake, r);
+			if ((record.op == KVT_IO_PUT || record.op == KVT_IO_PART) &&
+			    record.length > longest)
+				longest = record.length;
+		}
+		/* The trailer rides along, and extents are about equal. */
+		assert_in_range(longest, cases[i].most / 2, cases[i].most);
+		chunk_scene_close(&s);
+	}
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_head_before_a_store_says_what_would_be_stored),
 		cmocka_unit_test(only_lookups_are_content_with_an_older_answer),
+		cmocka_unit_test(partial_loads_ask_for_exactly_these_ranges),
+		cmocka_unit_test(without_discard_no_gap_is_read),
+		cmocka_unit_test(damage_counts_where_it_is_wanted_and_not_in_a_gap),
+		cmocka_unit_test(parts_of_partial_objects_load_across_gaps),
+		cmocka_unit_test(parts_are_as_large_as_the_backend_likes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

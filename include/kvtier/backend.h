@@ -131,7 +131,8 @@ struct kvt_backend_limits {
 	uint32_t capabilities;	   /* enum kvt_capability */
 	char detail[256]; /* what an operator wants to see: "engine=uring direct=on filesystem=ext4"
 			   */
-	/* What part_bytes is when the caller does not say; 0, the default: the core's own. */
+	/* What part_bytes is when the caller does not say, rounded down to a multiple of 4,096; 0,
+	 * the default: the core's own. */
 	uint64_t default_part_bytes;
 	/* With KVT_CAP_GET_DISCARD: ranges of one object that lie closer together than this are
 	 * read by one get, which drops what lies between them; 0, the default: never. About what

@@ -366,8 +366,8 @@ struct kvt_worker_options {
 	uint32_t depth; /* requests in flight on each lane, at most 4,096; 0 means the backend's
 			   choice (16; files 32); always 1 on a blocking backend */
 	uint64_t staging_bytes; /* pinned staging, one hard budget; 0 means 256 MiB */
-	uint64_t part_bytes;   /* payload bytes of one storage request; 0 means 8 MiB; a multiple of
-				  4,096 */
+	uint64_t part_bytes;   /* payload bytes of one storage request; 0 means the backend's choice
+				  (8 MiB); a multiple of 4,096 */
 	uint64_t queue_chunks; /* stores are refused (KVT_EAGAIN) while this many chunks wait, loads
 				* and lookups at four times that; 0 means 65,536 */
 	uint64_t store_timeout_ms;  /* default deadline of a store job; 0 means 600,000 */
@@ -702,6 +702,8 @@ struct kvt_stats {
 	struct kvt_histogram queue_ns, device_ns, storage_ns;
 	int last_error; /* the last failure of a key, 0 if none */
 	char last_error_detail[256];
+	uint64_t dropped_bytes; /* read by loads of parts of chunks, because they lay between what
+				   was wanted */
 };
 /* Fills `stats` (struct_size must be set). Never blocks on I/O. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_worker_stats(struct kvt_worker *worker, struct kvt_stats *stats);
