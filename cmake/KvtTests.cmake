@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # One program for each tests/test_*.c, one shell test for each tests/test_*.sh, the fuzz targets over
 # their corpora, and the checks of the build itself in tests/build/. Exit status 77 means skipped.
-# Labels: unit, contract, stress, crash, build; ctest -L picks by them.
+# Labels: unit, contract, stress, crash, build, live; ctest -L picks by them.
 set(test_dir ${PROJECT_SOURCE_DIR}/tests)
 set(test_definitions
     KVT_TEST_DATA_DIR="${test_dir}/data"
@@ -56,9 +56,11 @@ function(kvt_test_program target)
 		target_link_libraries(${target} PRIVATE kvtier_tool_parts)
 	endif()
 	target_link_libraries(${target} PRIVATE kvtier::static ${KVT_PRIVATE_LIBS} m)
-	if(TARGET kvtier-backend-skeleton)
-		add_dependencies(${target} kvtier-backend-skeleton)
-	endif()
+	foreach(module kvtier-backend-skeleton kvtier-backend-libs3)
+		if(TARGET ${module})
+			add_dependencies(${target} ${module})
+		endif()
+	endforeach()
 	if(TARGET kvtier_tool)
 		add_dependencies(${target} kvtier_tool)
 	endif()
@@ -191,6 +193,10 @@ if(KVT_TESTS)
 			set_tests_properties(build.${name} PROPERTIES
 					     ENVIRONMENT "${test_environment}")
 		endforeach()
+	endif()
+
+	if(KVT_S3)
+		include(KvtLiveTests)
 	endif()
 endif()
 
