@@ -4,6 +4,8 @@
  * and with faults. Keys are content addresses: the bytes of a slot follow from its key alone, so
  * every byte that is loaded can be checked whoever stored it. Threads only record; the test thread
  * asserts. KVT_STRESS_MS sets how long each case runs.
+ *
+ *     test_worker_stress [URI [NAME=VALUE]...]     on this store alone, which it empties afterwards
  */
 #include "support.h"
 
@@ -379,16 +381,22 @@ static void in_memory_answered_later(void **state)
 	stress(&s, "mem:");
 }
 
+static void verify_opened(struct test_bed *bed)
+{
+	struct kvt_verify_summary summary = KVT_INIT(summary);
+
+	assert_ok(kvt_store_verify(bed->store, NULL, NULL, NULL, &summary));
+	assert_true(summary.objects > 0);
+	assert_int_equal(summary.whole + summary.partial, summary.objects);
+}
+
 static void verify_all(const char *uri)
 {
 	struct test_bed bed;
-	struct kvt_verify_summary summary = KVT_INIT(summary);
 
 	test_bed_init(&bed);
 	test_bed_open_store(&bed, uri);
-	assert_ok(kvt_store_verify(bed.store, NULL, NULL, NULL, &summary));
-	assert_true(summary.objects > 0);
-	assert_int_equal(summary.whole + summary.partial, summary.objects);
+	verify_opened(&bed);
 	assert_ok(kvt_store_close(bed.store));
 }
 
@@ -464,12 +472,57 @@ static void on_a_fake_store_and_device(void **state)
 	}
 }
 
-int main(void)
+static char **given; /* the program's arguments */
+
+static int remove_entry(void *context, const struct kvt_list_entry *entry)
 {
+	return entry->key.hash ? kvt_store_remove(context, &entry->key) : 0;
+}
+
+static void add_given_options(struct test_bed *bed)
+{
+	static char text[8][512];
+
+	for (int i = 0; given[1 + i]; i++) {
+		char *value;
+
+		assert_true((size_t)i < TEST_COUNT(text));
+		snprintf(text[i], sizeof(text[i]), "%s", given[1 + i]);
+		value = strchr(text[i], '=');
+		assert_non_null(value);
+		*value = '\0';
+		test_bed_option(bed, text[i], value + 1);
+	}
+}
+
+static void on_a_given_store(void **state)
+{
+	struct stress s;
+	struct test_bed bed;
+
+	(void)state;
+	init(&s);
+	add_given_options(&s.bed);
+	stress(&s, given[0]);
+	test_bed_init(&bed);
+	add_given_options(&bed);
+	test_bed_open_store(&bed, given[0]);
+	verify_opened(&bed);
+	assert_ok(kvt_store_list(bed.store, remove_entry, bed.store));
+	assert_ok(kvt_store_close(bed.store));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest on_given[] = {cmocka_unit_test(on_a_given_store)};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(in_memory),   cmocka_unit_test(in_memory_answered_later),
 		cmocka_unit_test(on_files),    cmocka_unit_test(on_files_on_disk),
 		cmocka_unit_test(with_faults), cmocka_unit_test(on_a_fake_store_and_device),
 	};
+
+	given = argv + 1;
+	if (argc > 1)
+		return cmocka_run_group_tests_name("stress", on_given, NULL, NULL);
 	return cmocka_run_group_tests_name("worker_stress", tests, NULL, NULL);
 }

@@ -15,13 +15,29 @@ die()
 	exit 1
 }
 
-# need COMMAND...: all installed
+# need COMMAND...: all installed, else exit status 77
 need()
 {
 	for command in "$@"; do
-		command -v "$command" >/dev/null ||
-			die "$command is not installed; scripts/install-deps live installs it"
+		command -v "$command" >/dev/null || {
+			say "$command is not installed; scripts/install-deps live installs it"
+			exit 77
+		}
 	done
+}
+
+# What else decides how clients find a server, and must not: for the file `env`.
+write_env_of_clients()
+{
+	cat <<END
+unset AWS_PROFILE AWS_DEFAULT_PROFILE AWS_SESSION_TOKEN AWS_CA_BUNDLE AWS_DEFAULT_REGION
+unset AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3
+export AWS_ACCESS_KEY_ID=$AWS_ACCESS_KEY_ID
+export AWS_SECRET_ACCESS_KEY=$AWS_SECRET_ACCESS_KEY
+export AWS_REGION=$AWS_REGION
+export AWS_EC2_METADATA_DISABLED=true
+export no_proxy='*' NO_PROXY='*'
+END
 }
 
 # free_ports N: N free TCP ports. Not from the range that outgoing connections take theirs from: a
