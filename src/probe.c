@@ -117,6 +117,16 @@ static void tell_limits(struct prober *p)
 	tell_capabilities(p);
 }
 
+/* What the tests have taught the backend about the server. */
+static void tell_learnt(struct prober *p)
+{
+	char text[256];
+
+	kvt__store_describe(p->store, text, sizeof(text));
+	if (text[0] != '\0')
+		tell(p, "learnt", 0, "%s", text);
+}
+
 static int put(struct prober *p, uint32_t flags, const struct kvt_version *version)
 {
 	struct kvt_iovec iov = {p->memory, OBJECT_PAGES * PAGE_BYTES};
@@ -388,6 +398,7 @@ int kvt_store_probe(struct kvt_store *store, kvt_probe_fn callback, void *contex
 		test_remove(&p);
 		test_parts(&p);
 	}
+	tell_learnt(&p);
 	if (p.first_error != 0) {
 		(void)kvt__sync_remove(&p.sync, p.name, NULL);
 		(void)kvt__fail(p.first_error, "%s", p.first_detail);

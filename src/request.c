@@ -326,7 +326,7 @@ static void io_landed(struct kvt__req *req)
 		int64_t at = once || kvt__op_stopped(req->op)
 				     ? 0
 				     : kvt__retry_at(&w->retry, result, req->tries, now,
-						     req->op->deadline_ns);
+						     req->io.retry_after_ns, req->op->deadline_ns);
 		if (at) {
 			kvt__count(&lane->stats.retries[kvt_error_class(result)], 1);
 			req->retry_at_ns = at;
@@ -389,6 +389,7 @@ static void submit(struct kvt__req *req)
 	io->result = 0;
 	io->bytes_landed = 0;
 	io->swept = 0;
+	io->retry_after_ns = 0;
 	io->info.object_bytes = KVT_BYTES_UNKNOWN;
 	io->info.version.bytes = 0;
 	io->info.age_ns = io->info.access_age_ns = -1;

@@ -84,14 +84,18 @@ static double jitter(struct kvt__retry *retry)
 }
 
 int64_t kvt__retry_at(struct kvt__retry *retry, int result, uint32_t tries, int64_t now_ns,
-		      int64_t deadline_ns)
+		      int64_t after_ns, int64_t deadline_ns)
 {
 	if (!is_retryable(result) || tries >= retry->attempts || now_ns >= deadline_ns)
 		return 0;
 	int64_t backoff = retry->max_ns;
 	if (tries < 32 && retry->base_ns < (retry->max_ns >> (tries - 1)))
 		backoff = retry->base_ns << (tries - 1);
-	int64_t at = now_ns + 1 + (int64_t)((double)backoff * jitter(retry));
+	if (after_ns < 0)
+		after_ns = 0;
+	else if (after_ns > KVT__RETRY_AFTER_MAX_NS)
+		after_ns = KVT__RETRY_AFTER_MAX_NS;
+	int64_t at = now_ns + 1 + after_ns + (int64_t)((double)backoff * jitter(retry));
 	if (at >= deadline_ns)
 		return 0;
 	if (atomic_fetch_sub_explicit(&retry->budget, 10, memory_order_relaxed) < 10) {

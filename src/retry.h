@@ -9,6 +9,8 @@
 
 #include <kvtier/kvtier.h>
 
+#define KVT__RETRY_AFTER_MAX_NS INT64_C(30000000000)
+
 /* Shared by the lanes of a worker; no lock. */
 struct kvt__retry {
 	/* fixed */
@@ -40,10 +42,10 @@ void kvt__retry_abandon(struct kvt__retry *retry, bool probe);
 /*
  * The absolute time of the next try of a request that failed for the `tries`th time (1: the first),
  * or 0: give up. Looks at the class, the number of tries, the deadline and the budget, which it
- * charges.
+ * charges. Not before after_ns have passed, of which KVT__RETRY_AFTER_MAX_NS count.
  */
 int64_t kvt__retry_at(struct kvt__retry *retry, int result, uint32_t tries, int64_t now_ns,
-		      int64_t deadline_ns);
+		      int64_t after_ns, int64_t deadline_ns);
 
 enum kvt_breaker_state kvt__retry_state(const struct kvt__retry *retry, int64_t now_ns);
 

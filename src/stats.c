@@ -91,6 +91,7 @@ int kvt_worker_stats(struct kvt_worker *w, struct kvt_stats *stats)
 	size_t bytes = stats->struct_size < sizeof(ours) ? stats->struct_size : sizeof(ours);
 	ours.struct_size = stats->struct_size;
 	fill(w, &ours);
+	kvt__store_describe(w->store, ours.backend, sizeof(ours.backend));
 	memcpy(stats, &ours, bytes);
 	return 0;
 }

@@ -268,6 +268,17 @@ int kvt_store_close(struct kvt_store *store)
 	return 0;
 }
 
+void kvt__store_describe(const struct kvt_store *store, char *text, size_t bytes)
+{
+	text[0] = '\0';
+	if (store->ops.describe)
+		store->ops.describe(store->backend, text, bytes);
+	text[bytes - 1] = '\0';
+	for (char *c = text; *c != '\0'; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = ' ';
+}
+
 int kvt_store_object_name(const struct kvt_store *store, const struct kvt_key *key, char *buffer,
 			  size_t buffer_bytes)
 {

@@ -99,6 +99,10 @@ int kvt__store_key_check(const struct kvt_key *key, const char *call);
  * KVT_ECONFIG, or why it could not be read. One that may not be read is a warning. */
 int kvt__store_compare_config(struct kvt_store *store);
 
+/* What the backend has learnt since it was opened, one line, "" when it says nothing. Any thread,
+ * never blocks. */
+void kvt__store_describe(const struct kvt_store *store, char *text, size_t bytes);
+
 /* What lanes ask */
 void kvt__bad_keys_add(struct kvt__bad_keys *bad, const void *hash, uint32_t hash_bytes,
 		       uint32_t group);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "retry.h"
 #include "store.h"
 
 static const char *const op_names[] = {
@@ -91,6 +92,7 @@ int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns)
 	io->detail_buffer = sync->detail;
 	io->detail_bytes = sizeof(sync->detail);
 	io->result = 0;
+	io->retry_after_ns = 0;
 	io->info.object_bytes = KVT_BYTES_UNKNOWN;
 	io->info.version.bytes = 0;
 	io->info.age_ns = -1;
@@ -115,9 +117,16 @@ static bool is_worth_another(int result)
 	return (c == KVT_CLASS_TRANSIENT || c == KVT_CLASS_THROTTLED) && result != KVT_ETIMEDOUT;
 }
 
-static void pause_ms(unsigned ms)
+/* Longer when the server asks for it. */
+static void pause_ms(unsigned ms, int64_t after_ns)
 {
-	struct timespec left = {.tv_nsec = (long)ms * 1000000};
+	int64_t ns = (int64_t)ms * 1000000;
+
+	if (after_ns > KVT__RETRY_AFTER_MAX_NS)
+		after_ns = KVT__RETRY_AFTER_MAX_NS;
+	if (ns < after_ns)
+		ns = after_ns;
+	struct timespec left = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 
 	while (nanosleep(&left, &left) != 0 && errno == EINTR)
 		;
@@ -128,7 +137,7 @@ int kvt__sync_retry(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_n
 	int result = kvt__sync_io(sync, io, timeout_ns);
 
 	for (unsigned i = 1; i < TRIES && is_worth_another(result); i++) {
-		pause_ms(FIRST_PAUSE_MS << i);
+		pause_ms(FIRST_PAUSE_MS << i, io->retry_after_ns);
 		result = kvt__sync_io(sync, io, timeout_ns);
 		if (io->op == KVT_IO_REMOVE && result == KVT_ENOENT)
 			result = 0; /* the failed try had done it */

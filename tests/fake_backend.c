@@ -351,6 +351,13 @@ unsigned fake_in_flight(struct fake_store *store)
 	return read_counter(store, &store->in_flight);
 }
 
+void fake_describe_as(struct fake_store *store, const char *text)
+{
+	pthread_mutex_lock(&store->lock);
+	snprintf(store->learnt, sizeof(store->learnt), "%s", text);
+	pthread_mutex_unlock(&store->lock);
+}
+
 unsigned fake_polls(struct fake_store *store)
 {
 	return read_counter(store, &store->polls);

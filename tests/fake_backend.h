@@ -82,6 +82,7 @@ struct fake_rule {
 	enum fake_action action;
 	int error;
 	uint64_t after_bytes;
+	int64_t retry_after_ns; /* with a failure */
 	/* the fake's own */
 	unsigned seen, hits, held;
 	bool off;
@@ -101,6 +102,8 @@ void fake_release(struct fake_store *store, struct fake_rule *rule, unsigned cou
 
 unsigned fake_calls(struct fake_store *store, enum kvt_io_op op);
 unsigned fake_in_flight(struct fake_store *store);
+/* What it says about itself; "" at first. */
+void fake_describe_as(struct fake_store *store, const char *text);
 /* How often sessions were polled: who sleeps does not poll. */
 unsigned fake_polls(struct fake_store *store);
 unsigned fake_peak_in_flight(struct fake_store *store);
@@ -120,6 +123,7 @@ struct fake_record {
 	uint64_t nowhere; /* of length: in entries without memory */
 	char name[160];
 	int result; /* 1 until it is finished */
+	int64_t at_ns;
 };
 size_t fake_record_count(struct fake_store *store);
 struct fake_record fake_record_at(struct fake_store *store, size_t index);

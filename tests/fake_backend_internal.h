@@ -37,6 +37,7 @@ struct fake_store {
 	struct fake_record *records;
 	size_t record_count, record_room;
 	char violation[256];
+	char learnt[512];
 };
 
 /* One request in flight; lives in the io's private memory. */
@@ -49,6 +50,7 @@ struct fake_pending {
 	enum fake_action action; /* 0: none */
 	int error;
 	uint64_t after_bytes;
+	int64_t retry_after_ns;
 	size_t record;
 };
 

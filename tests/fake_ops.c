@@ -371,6 +371,8 @@ void fake__execute(struct fake_session *session, struct fake_pending *p)
 	io->result = perform(session, p);
 	if (p->action == FAKE_FAIL_AFTER && io->result == 0)
 		io->result = p->error;
+	if (io->result < 0)
+		io->retry_after_ns = p->retry_after_ns;
 	if (io->result < 0 && io->result != KVT_ENOENT)
 		store->host->detail(io, "%s %s: fake %s", io->op == KVT_IO_GET ? "get" : "request",
 				    io->name, kvt_error_name(io->result));

@@ -109,6 +109,8 @@ static void check(struct fake_session *session, const struct kvt_io *io)
 			    session->depth);
 	if (!io->private_data || (uintptr_t)io->private_data % 16)
 		fake__broke(store, "op %u: private_data %p", io->op, io->private_data);
+	if (io->retry_after_ns)
+		fake__broke(store, "op %u: retry_after_ns is left from before", io->op);
 	if (io->deadline_ns <= 0)
 		fake__broke(store, "op %u %s: no deadline", io->op, io->name);
 	check_name(store, io);
@@ -147,6 +149,7 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 				       .offset = io->offset,
 				       .length = io->length,
 				       .object_bytes = io->object_bytes,
+				       .at_ns = now_ns(),
 				       .result = 1};
 	snprintf(record->name, sizeof(record->name), "%s", io->name);
 	for (uint32_t i = 0; i < io->iov_count; i++)
@@ -163,6 +166,7 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 		p->action = rule->action;
 		p->error = rule->error;
 		p->after_bytes = rule->after_bytes;
+		p->retry_after_ns = rule->retry_after_ns;
 		if (rule->action == FAKE_HOLD || rule->action == FAKE_STICK) {
 			p->holder = rule;
 			p->stuck = rule->action == FAKE_STICK;
@@ -410,6 +414,15 @@ static void fake_close(void *backend)
 	pthread_mutex_unlock(&store->lock);
 }
 
+static void fake_describe(void *backend, char *text, size_t bytes)
+{
+	struct fake_store *store = backend;
+
+	pthread_mutex_lock(&store->lock);
+	snprintf(text, bytes, "%s", store->learnt);
+	pthread_mutex_unlock(&store->lock);
+}
+
 static const struct kvt_backend_ops fake_ops = {
 	.struct_size = sizeof(fake_ops),
 	.abi = KVT_BACKEND_ABI,
@@ -422,6 +435,7 @@ static const struct kvt_backend_ops fake_ops = {
 	.submit = fake_submit,
 	.poll = fake_poll,
 	.wake = fake_wake,
+	.describe = fake_describe,
 };
 
 static void register_both(void)

@@ -3,6 +3,11 @@
  * than it must: flags of heads, part sizes, gaps that are cheaper read than left out. */
 #include "chunk_scene.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "retry.h"
+
 static const struct chunk_shape small = {4, 2, {100, 300}};
 
 /* The record of the next request of a kind, from *indexp on, which moves behind it. */
@@ -328,6 +333,119 @@ static void parts_are_as_large_as_the_backend_likes(void **state)
 	}
 }
 
+static void a_retry_waits_as_long_as_the_server_asks(void **state)
+{
+	struct fake_rule rule = {.ops = FAKE_OP(KVT_IO_PUT),
+				 .name = ".bin",
+				 .times = 1,
+				 .action = FAKE_FAIL,
+				 .error = KVT_ETHROTTLED,
+				 .retry_after_ns = 150000000};
+	struct chunk_scene s;
+	size_t at = 0;
+
+	(void)state;
+	chunk_scene_init(&s, NULL, &small);
+	chunk_scene_open(&s);
+	fake_rule_add(s.fake, &rule);
+	chunk_store(&s, 0, 4, 1, KVT_STATUS_STORED);
+	struct fake_record first = next_record(&s, &at, KVT_IO_PUT);
+	while (first.result != KVT_ETHROTTLED)
+		first = next_record(&s, &at, KVT_IO_PUT);
+	struct fake_record second = next_record(&s, &at, KVT_IO_PUT);
+	assert_string_equal(second.name, first.name);
+	assert_true(second.at_ns - first.at_ns >= 150000000);
+	fake_rule_remove(s.fake, &rule);
+	chunk_scene_close(&s);
+}
+
+static void a_server_that_asks_for_more_time_than_there_is_fails_at_once(void **state)
+{
+	struct fake_rule rule = {.ops = FAKE_OP(KVT_IO_PUT),
+				 .name = ".bin",
+				 .action = FAKE_FAIL,
+				 .error = KVT_ETHROTTLED,
+				 .retry_after_ns = INT64_C(3600000000000)};
+	struct chunk_scene s;
+
+	(void)state;
+	chunk_scene_init(&s, NULL, &small);
+	s.bed.worker_options.store_timeout_ms = 25000;
+	chunk_scene_open(&s);
+	fake_rule_add(s.fake, &rule);
+	chunk_store(&s, 0, 4, 1, KVT_STATUS_FAILED);
+	assert_int_equal(fake_rule_hits(s.fake, &rule), 1);
+	fake_rule_remove(s.fake, &rule);
+	chunk_scene_close(&s);
+}
+
+static void half_a_minute_is_the_longest_that_a_server_may_ask_for(void **state)
+{
+	const struct kvt_worker_options options = {.retry_base_ms = 1000, .retry_max_ms = 1000};
+	const int64_t second = 1000000000, now = 5 * second;
+	struct kvt__retry retry;
+
+	(void)state;
+	kvt__retry_init(&retry, &options);
+	for (int i = 0; i < 20; i++) {
+		int64_t at = kvt__retry_at(&retry, KVT_ESERVER, 1, now, 3600 * second, INT64_MAX);
+		assert_in_range(at, now + 30 * second, now + 31 * second + 1);
+		at = kvt__retry_at(&retry, KVT_ESERVER, 1, now, -7, INT64_MAX);
+		assert_in_range(at, now, now + second + 1);
+	}
+	assert_int_equal(kvt__retry_at(&retry, KVT_ESERVER, 1, now, 2 * second, now + second), 0);
+	/* Only what is worth another try has one. */
+	assert_int_equal(kvt__retry_at(&retry, KVT_EACCES, 1, now, second, INT64_MAX), 0);
+}
+
+static void what_a_backend_has_learnt_is_shown(void **state)
+{
+	struct chunk_scene s;
+
+	(void)state;
+	chunk_scene_init(&s, NULL, &small);
+	chunk_scene_open(&s);
+	assert_string_equal(test_stats(s.bed.worker).backend, "");
+	fake_describe_as(s.fake, "exists_check=head\nclock_offset_s=-3");
+	assert_string_equal(test_stats(s.bed.worker).backend,
+			    "exists_check=head clock_offset_s=-3");
+	/* As much of it as there is room for, and always an end. */
+	char *longer = test_format("%0400d", 7);
+	fake_describe_as(s.fake, longer);
+	struct kvt_stats stats = test_stats(s.bed.worker);
+	assert_int_equal(strlen(stats.backend), sizeof(stats.backend) - 1);
+	free(longer);
+	chunk_scene_close(&s);
+}
+
+static void note_learnt(void *context, const char *name, const char *value, int error)
+{
+	(void)error;
+	if (strcmp(name, "learnt") == 0)
+		*(char **)context = test_format("%s", value);
+}
+
+static void a_probe_ends_with_what_the_backend_has_learnt(void **state)
+{
+	struct test_bed bed;
+	struct fake_store *fake = fake_store_create(NULL);
+	char *learnt = NULL, *uri = test_format("fault+%s", fake_store_uri(fake));
+
+	(void)state;
+	fake_describe_as(fake, "region=eu-1");
+	test_bed_init(&bed);
+	test_bed_open_store(&bed, uri); /* wrappers hand it through */
+	assert_ok(kvt_store_probe(bed.store, note_learnt, &learnt));
+	assert_non_null(learnt);
+	assert_string_equal(learnt, "region=eu-1");
+	assert_ok(kvt_store_close(bed.store));
+	bed.store = NULL;
+	assert_null(fake_violation(fake));
+	fake_store_destroy(fake);
+	free(learnt);
+	free(uri);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -338,6 +456,11 @@ int main(void)
 		cmocka_unit_test(damage_counts_where_it_is_wanted_and_not_in_a_gap),
 		cmocka_unit_test(parts_of_partial_objects_load_across_gaps),
 		cmocka_unit_test(parts_are_as_large_as_the_backend_likes),
+		cmocka_unit_test(a_retry_waits_as_long_as_the_server_asks),
+		cmocka_unit_test(a_server_that_asks_for_more_time_than_there_is_fails_at_once),
+		cmocka_unit_test(half_a_minute_is_the_longest_that_a_server_may_ask_for),
+		cmocka_unit_test(what_a_backend_has_learnt_is_shown),
+		cmocka_unit_test(a_probe_ends_with_what_the_backend_has_learnt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

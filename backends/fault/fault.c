@@ -90,6 +90,7 @@ static void fault_finish(struct kvt__fault_io *f)
 	}
 	outer->swept = f->inner.swept;
 	outer->bytes_landed = f->inner.bytes_landed;
+	outer->retry_after_ns = f->inner.retry_after_ns;
 	outer->info = f->inner.info;
 	if (outer->op == KVT_IO_BEGIN)
 		outer->handle = outer->result ? NULL : f->inner.handle;
@@ -219,6 +220,7 @@ static int fault_submit(void *session, struct kvt_io *io)
 	f->inner.private_data = f->private_data;
 	f->inner.result = 0;
 	f->inner.swept = 0;
+	f->inner.retry_after_ns = 0;
 	f->inner.bytes_landed = 0;
 	f->inner.info.object_bytes = KVT_BYTES_UNKNOWN;
 	f->inner.info.version.bytes = 0;
@@ -503,6 +505,16 @@ static void fault_forked(void *backend)
 	b->host->free(b->host, b);
 }
 
+static void fault_describe(void *backend, char *text, size_t bytes)
+{
+	struct fault_backend *b = backend;
+
+	if (b->inner_ops.describe)
+		b->inner_ops.describe(b->inner, text, bytes);
+	else
+		text[0] = '\0';
+}
+
 const struct kvt_backend_ops kvt__fault_backend_ops = {
 	.struct_size = sizeof(struct kvt_backend_ops),
 	.abi = KVT_BACKEND_ABI,
@@ -517,4 +529,5 @@ const struct kvt_backend_ops kvt__fault_backend_ops = {
 	.poll = fault_poll,
 	.wake = fault_wake,
 	.forked = fault_forked,
+	.describe = fault_describe,
 };

@@ -271,6 +271,9 @@ struct kvt_io {
 	uint32_t reserved2;
 	/* io_private_bytes bytes of the backend's own, aligned to 16, undefined at submit. */
 	void *private_data;
+	/* With a TRANSIENT or THROTTLED failure: the server asks not to be asked again before so
+	 * long; 0 at submit: it does not say. */
+	int64_t retry_after_ns;
 };
 
 /* Answers of submit. */
@@ -333,6 +336,10 @@ struct kvt_backend_ops {
 	/* May be NULL: called in a forked child instead of session_close and close: close
 	 * descriptors, free memory, touch nothing outside the process, take no lock. */
 	void (*forked)(void *backend);
+	/* May be NULL: writes what it has learnt since it was opened, for operators: name=value
+	 * pairs in one line ("exists_check=conditional clock_offset_s=-3"), NUL-terminated, no
+	 * secrets. `bytes` is at least 1. Any thread, between open and close; never blocks. */
+	void (*describe)(void *backend, char *text, size_t bytes);
 };
 
 /*

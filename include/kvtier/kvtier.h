@@ -704,6 +704,8 @@ struct kvt_stats {
 	char last_error_detail[256];
 	uint64_t dropped_bytes; /* read by loads of parts of chunks, because they lay between what
 				   was wanted */
+	char backend[256]; /* what the backend has learnt since the store was opened, name=value
+			      pairs in one line; "" when it has nothing to say */
 };
 /* Fills `stats` (struct_size must be set). Never blocks on I/O. Any thread. */
 KVT_API KVT_MUST_CHECK int kvt_worker_stats(struct kvt_worker *worker, struct kvt_stats *stats);
