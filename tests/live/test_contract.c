@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The S3 backend keeps the contract on a real server, in the way that the argument says: plain, by
- * TLS under a private authority, with signed payloads, or with a HEAD before each PUT.
+ * TLS under a private authority, with signed payloads, or with a HEAD before each PUT; and so does
+ * the module on libs3, plain.
  *
- *     live_test_contract plain|tls|signed|head
+ *     live_test_contract plain|tls|signed|head|libs3
  */
 #include "../contract.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "live_server.h"
@@ -47,6 +50,28 @@ static void remove_location(const char *location)
 	testbackend_close(&c.tb);
 }
 
+/* The table of the module; ends the program when there is none. */
+static const struct kvt_backend_ops *load_module(void)
+{
+	static struct testhost th;
+	void *module =
+		dlopen(KVT_TEST_MODULE_DIR "/kvtier-backend-s3+libs3.so", RTLD_NOW | RTLD_LOCAL);
+	void *symbol = module ? dlsym(module, KVT_BACKEND_ENTRY) : NULL;
+	const struct kvt_backend_ops *ops = NULL;
+	kvt_backend_entry_fn entry;
+
+	if (!symbol) {
+		printf("skipped: the module on libs3 is not built: %s\n", dlerror());
+		exit(77);
+	}
+	memcpy(&entry, &symbol, sizeof(entry));
+	testhost_init(&th);
+	ops = entry(&th.host);
+	if (!ops)
+		exit(1);
+	return ops;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const nothing[] = {NULL};
@@ -69,7 +94,7 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof(name), "s3 %s", way);
 	return contract_run(&(struct contract_backend){
 		.name = name,
-		.ops = &kvt__s3_backend_ops,
+		.ops = strcmp(way, "libs3") == 0 ? load_module() : &kvt__s3_backend_ops,
 		.options = options,
 		.option_count = count,
 		.make_location = make_location,
