@@ -40,7 +40,7 @@ class Hosts(live.LiveCase):
     def start(self, host, *more):
         name, number = host
         endpoint = "http://%s.%d:%s" % (self.net, number * 8 + 1, self.port)
-        return subprocess.Popen(
+        racer = subprocess.Popen(
             [
                 "ip", "netns", "exec", name, live.PROGRAMS / "live_store_keys", self.uri,
                 "endpoint=%s" % endpoint, *more,
@@ -50,13 +50,17 @@ class Hosts(live.LiveCase):
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.addCleanup(racer.communicate)
+        self.addCleanup(racer.kill)
+        return racer
 
     def race(self, keys, bytes_of_each, *more):
         """Both begin at once; the statuses of all keys, by host."""
         racers = [self.start(host, *map(str, (*more, "--", keys, bytes_of_each)))
                   for host in self.hosts]
         for racer in racers:
-            self.assertEqual(racer.stdout.readline(), "ready\n", racer)
+            if racer.stdout.readline() != "ready\n":
+                self.fail(racer.stderr.read())
         for racer in racers:
             racer.stdin.write("go\n")
             racer.stdin.flush()
