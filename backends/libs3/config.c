@@ -145,7 +145,8 @@ static bool is_loopback(const char *host)
 static bool is_authority(const char *text)
 {
 	size_t n = strlen(text), host;
-	const char *port;
+	unsigned long port;
+	char *end;
 
 	if (n == 0 || n >= LIBS3_HOST_BYTES)
 		return false;
@@ -161,10 +162,9 @@ static bool is_authority(const char *text)
 	}
 	if (!text[host])
 		return true;
-	port = text + host + 1;
-	n = strspn(port, "0123456789");
-	return text[host] == ':' && n >= 1 && n <= 5 && !port[n] && atol(port) >= 1 &&
-	       atol(port) <= 65535;
+	port = strtoul(text + host + 1, &end, 10);
+	return text[host] == ':' && text[host + 1] >= '0' && text[host + 1] <= '9' && !*end &&
+	       port >= 1 && port <= 65535;
 }
 
 static int read_endpoint(struct reader *r)

@@ -168,6 +168,14 @@ static void libs3_session_close(void *opaque)
 	session->host->free(session->host, session);
 }
 
+/* What a dead process began was in its memory alone. */
+static int libs3_sweep(struct libs3_session *session, struct kvt_io *io)
+{
+	(void)session;
+	(void)io;
+	return 0;
+}
+
 static int libs3_submit(void *opaque, struct kvt_io *io)
 {
 	static int (*const functions[])(struct libs3_session *, struct kvt_io *) = {
@@ -175,7 +183,7 @@ static int libs3_submit(void *opaque, struct kvt_io *io)
 		[KVT_IO_PART] = kvt__libs3_part,   [KVT_IO_COMMIT] = kvt__libs3_commit,
 		[KVT_IO_ABORT] = kvt__libs3_abort, [KVT_IO_GET] = kvt__libs3_get,
 		[KVT_IO_HEAD] = kvt__libs3_head,   [KVT_IO_REMOVE] = kvt__libs3_remove,
-		[KVT_IO_LIST] = kvt__libs3_list,
+		[KVT_IO_LIST] = kvt__libs3_list,   [KVT_IO_SWEEP] = libs3_sweep,
 	};
 	struct libs3_session *session = opaque;
 

@@ -8,7 +8,8 @@
  *     call.c       one request of libs3 from its start to its end, deadlines
  *     errors.c     what S3Status means
  *     body.c       iovecs read and written piece by piece, and the core's progress
- *     object.c     head, get, remove
+ *     object.c     head, remove
+ *     get.c        get
  *     put.c        put, and how it is confirmed
  *     parts.c      objects in parts, gathered in memory or sent as a multipart upload
  *     list.c       list
@@ -31,12 +32,14 @@
 #define LIBS3_MIB (UINT64_C(1) << 20)
 /* S3 allows 1,024. libs3 2.0 writes one byte past a buffer of its own when it encodes a marker of
  * 1,024 bytes that all need escaping. */
-#define LIBS3_MAX_KEY_BYTES 1023u
-#define LIBS3_MAX_PUT_BYTES (UINT64_C(5) << 30)
-#define LIBS3_ETAG_BYTES    129u
-#define LIBS3_HOST_BYTES    128u /* of a Host header in libs3 4.1 */
-#define LIBS3_NONCE_BYTES   33u
-#define LIBS3_NS_PER_MS	    INT64_C(1000000)
+#define LIBS3_MAX_KEY_BYTES    1023u
+#define LIBS3_MAX_OBJECT_BYTES (UINT64_C(5) << 40)
+#define LIBS3_MAX_PUT_BYTES    (UINT64_C(5) << 30)
+#define LIBS3_ETAG_BYTES       129u
+#define LIBS3_HOST_BYTES       128u	    /* of a Host header in libs3 4.1 */
+#define LIBS3_MARK_NAME	       "kvtier-put" /* x-amz-meta-kvtier-put */
+#define LIBS3_MARK_BYTES       56u
+#define LIBS3_NS_PER_MS	       INT64_C(1000000)
 
 struct libs3_config {
 	char *memory; /* holds all strings; cleansed at the end */
@@ -56,20 +59,21 @@ struct libs3_backend {
 	S3BucketContext bucket; /* points into config; never changed */
 };
 
-/* What a HEAD tells of an object. */
+/* What is known of an object. */
 struct libs3_object {
 	uint64_t bytes;
 	int64_t modified_s; /* -1: not known */
 	char etag[LIBS3_ETAG_BYTES];
-	char nonce[LIBS3_NONCE_BYTES]; /* of the PUT that made it, "" when it has none */
+	char mark[LIBS3_MARK_BYTES]; /* of the PUT that made it, "" when it has none */
 };
 
 struct libs3_session {
 	struct libs3_backend *backend;
 	const struct kvt_host *host;
 	S3RequestContext *context; /* NULL: made at the next request */
-	/* The object that was asked for last, so that the ranges of one object cost one HEAD: every
-	 * use is checked by If-Match. known_key is "" when there is none. */
+	/* The object that was looked at last, so that the ranges of one object that another client
+	 * wrote cost one HEAD: what is known counts for an answer with the same ETag. known_key is
+	 * "" when there is none. */
 	struct libs3_object known;
 	char known_key[LIBS3_MAX_KEY_BYTES + 1];
 	char key[LIBS3_MAX_KEY_BYTES + 1]; /* of the running request */
@@ -153,24 +157,41 @@ bool kvt__libs3_sink_write(struct libs3_sink *sink, const uint8_t *from, uint64_
 
 /* session->key from a name; false (said) when it is too long. */
 bool kvt__libs3_key(struct libs3_session *session, struct kvt_io *io);
+/* Fills all but `bytes` from the headers of an answer; false when there is no ETag to be seen. */
+bool kvt__libs3_object_read(struct libs3_object *object, const S3ResponseProperties *properties);
 /* HEAD of session->key. On failure the line has been said under `verb`. */
 int kvt__libs3_ask(struct libs3_session *session, struct kvt_io *io, const char *verb,
 		   struct libs3_object *object);
 void kvt__libs3_fill_info(const struct libs3_object *object, struct kvt_object_info *info);
+/* What session->key is known to be, or that nothing is known. */
+void kvt__libs3_remember(struct libs3_session *session, const struct libs3_object *object);
 void kvt__libs3_forget(struct libs3_session *session);
 int kvt__libs3_head(struct libs3_session *session, struct kvt_io *io);
-int kvt__libs3_get(struct libs3_session *session, struct kvt_io *io);
 int kvt__libs3_remove(struct libs3_session *session, struct kvt_io *io);
+
+/* get.c */
+int kvt__libs3_get(struct libs3_session *session, struct kvt_io *io);
 
 /* put.c */
 
+/* What the HEADs after a PUT have shown so far. */
+struct libs3_witness {
+	bool was_asked, is_there;
+	struct libs3_object seen;
+};
+/* Asks whether the object with this mark is there: 0, KVT_EAGAIN when the PUT should be done again
+ * to tell, or why not. */
+int kvt__libs3_confirm(struct libs3_session *session, struct kvt_io *io, const char *mark,
+		       struct libs3_witness *witness);
 /* Stores the source under session->key and confirms it. */
 int kvt__libs3_store(struct libs3_session *session, struct kvt_io *io, struct libs3_source *source);
 int kvt__libs3_put(struct libs3_session *session, struct kvt_io *io);
-/* Random hexadecimal digits. */
-bool kvt__libs3_nonce(char nonce[LIBS3_NONCE_BYTES]);
+/* A new mark: 32 hexadecimal digits, "-", the length. */
+bool kvt__libs3_mark_make(char mark[LIBS3_MARK_BYTES], uint64_t bytes);
+/* KVT_BYTES_UNKNOWN when it is none. */
+uint64_t kvt__libs3_mark_length(const char *mark);
 /* What every PUT says of itself; `pair` must live as long as the properties. */
-S3PutProperties kvt__libs3_put_properties(const char *nonce, S3NameValue *pair);
+S3PutProperties kvt__libs3_put_properties(const char *mark, S3NameValue *pair);
 
 /* parts.c */
 int kvt__libs3_begin(struct libs3_session *session, struct kvt_io *io);

@@ -2,22 +2,23 @@
 /*
  * Writing an object. libs3 2.0 reports success for a PUT that the server refused with an empty
  * body, and failure for one that was stored without a "100 Continue" before; no version tells
- * whether all bytes arrived. So each PUT carries a random number in its metadata, and counts when a
- * HEAD shows an object of the right length with that number. If it shows something else, the PUT
- * was refused, or others wrote or removed the object in between: doing it again tells.
+ * whether all bytes arrived. So each PUT leaves a random number and the length in the object's
+ * metadata, and counts when a HEAD shows an object of that number and length. If it shows another
+ * one, the PUT is done again: when the object has changed since, somebody wrote or removed it after
+ * our PUT had begun, which nobody can tell from a PUT of ours that came before theirs.
  */
 #include "module.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define PUT_TRIES 6u
+#define PUT_TRIES 4u
 
-bool kvt__libs3_nonce(char nonce[LIBS3_NONCE_BYTES])
+bool kvt__libs3_mark_make(char mark[LIBS3_MARK_BYTES], uint64_t bytes)
 {
-	static const char digits[] = "0123456789abcdef";
-	uint8_t random[(LIBS3_NONCE_BYTES - 1) / 2];
+	uint64_t random[2];
 	ssize_t n;
 
 	do
@@ -25,21 +26,33 @@ bool kvt__libs3_nonce(char nonce[LIBS3_NONCE_BYTES])
 	while (n < 0 && errno == EINTR);
 	if (n != (ssize_t)sizeof(random))
 		return false;
-	for (size_t i = 0; i < sizeof(random); i++) {
-		nonce[2 * i] = digits[random[i] >> 4];
-		nonce[2 * i + 1] = digits[random[i] & 15];
-	}
-	nonce[LIBS3_NONCE_BYTES - 1] = '\0';
+	(void)snprintf(mark, LIBS3_MARK_BYTES, "%016llx%016llx-%llu", (unsigned long long)random[0],
+		       (unsigned long long)random[1], (unsigned long long)bytes);
 	return true;
 }
 
-S3PutProperties kvt__libs3_put_properties(const char *nonce, S3NameValue *pair)
+uint64_t kvt__libs3_mark_length(const char *mark)
+{
+	uint64_t bytes = 0;
+	const char *c = mark + 33;
+
+	if (strspn(mark, "0123456789abcdef") != 32 || mark[32] != '-' || !*c)
+		return KVT_BYTES_UNKNOWN;
+	for (; *c >= '0' && *c <= '9'; c++) {
+		if (bytes > LIBS3_MAX_OBJECT_BYTES)
+			return KVT_BYTES_UNKNOWN;
+		bytes = 10 * bytes + (uint64_t)(*c - '0');
+	}
+	return *c ? KVT_BYTES_UNKNOWN : bytes;
+}
+
+S3PutProperties kvt__libs3_put_properties(const char *mark, S3NameValue *pair)
 {
 	S3PutProperties properties;
 
 	memset(&properties, 0, sizeof(properties));
-	pair->name = "kvtier-put";
-	pair->value = nonce;
+	pair->name = LIBS3_MARK_NAME;
+	pair->value = mark;
 	properties.contentType = "application/octet-stream";
 	properties.expires = -1;
 	properties.cannedAcl = S3CannedAclPrivate;
@@ -64,13 +77,13 @@ static int put_data(int room, char *buffer, void *callback_data)
 
 /* One PUT. 0 when the server may have taken it. */
 static int put_send(struct libs3_session *session, struct kvt_io *io, struct libs3_source *source,
-		    const char *nonce)
+		    const char *mark)
 {
 	static const S3PutObjectHandler handler = {
 		{kvt__libs3_on_properties, kvt__libs3_on_complete}, put_data};
 	struct put_call put = {.call = kvt__libs3_call(session, io, "put"), .source = source};
 	S3NameValue pair;
-	const S3PutProperties properties = kvt__libs3_put_properties(nonce, &pair);
+	const S3PutProperties properties = kvt__libs3_put_properties(mark, &pair);
 	int error;
 
 	if (kvt__libs3_call_begin(&put.call))
@@ -89,51 +102,61 @@ static int put_send(struct libs3_session *session, struct kvt_io *io, struct lib
 static bool is_same(const struct libs3_object *a, const struct libs3_object *b)
 {
 	return a->bytes == b->bytes && a->modified_s == b->modified_s &&
-	       !strcmp(a->etag, b->etag) && !strcmp(a->nonce, b->nonce);
+	       !strcmp(a->etag, b->etag) && !strcmp(a->mark, b->mark);
+}
+
+int kvt__libs3_confirm(struct libs3_session *session, struct kvt_io *io, const char *mark,
+		       struct libs3_witness *witness)
+{
+	struct libs3_object object;
+	bool is_there, was_asked = witness->was_asked, was_there = witness->is_there;
+	int error = kvt__libs3_ask(session, io, "put, confirmed by head,", &object);
+
+	if (error && error != KVT_ENOENT)
+		return error;
+	is_there = !error;
+	if (is_there && !strcmp(object.mark, mark)) {
+		if (object.bytes != kvt__libs3_mark_length(mark)) {
+			kvt__libs3_say(session, io, "put",
+				       "the server has kept another number of bytes");
+			return KVT_EPROTO;
+		}
+		kvt__libs3_fill_info(&object, &io->info);
+		return 0;
+	}
+	witness->was_asked = true;
+	witness->is_there = is_there;
+	if (was_asked && (is_there != was_there || (is_there && !is_same(&object, &witness->seen))))
+		return 0;
+	witness->seen = object;
+	if (was_asked)
+		kvt__libs3_say(session, io, "put",
+			       is_there ? "refused without a reason (or the server drops metadata)"
+					: "refused without a reason: nothing is there");
+	return was_asked && is_there ? KVT_ESERVER : KVT_EAGAIN;
 }
 
 int kvt__libs3_store(struct libs3_session *session, struct kvt_io *io, struct libs3_source *source)
 {
-	struct libs3_object seen = {0}, object;
-	char nonce[LIBS3_NONCE_BYTES];
-	int error, answer, last = 0;
+	struct libs3_witness witness = {0};
+	char mark[LIBS3_MARK_BYTES];
+	int error;
 
 	kvt__libs3_forget(session);
-	if (!kvt__libs3_nonce(nonce)) {
+	if (!kvt__libs3_mark_make(mark, source->length)) {
 		kvt__libs3_say(session, io, "put", "no random numbers are to be had");
 		return KVT_EINTERNAL;
 	}
 	for (unsigned try = 0; try < PUT_TRIES; try++) {
 		if (try > 0)
 			kvt__libs3_source_rewind(source);
-		error = put_send(session, io, source, nonce);
-		if (error)
+		error = put_send(session, io, source, mark);
+		if (!error)
+			error = kvt__libs3_confirm(session, io, mark, &witness);
+		if (error != KVT_EAGAIN)
 			return error;
-		answer = kvt__libs3_ask(session, io, "put, confirmed by head,", &object);
-		if (answer && answer != KVT_ENOENT)
-			return answer;
-		if (!answer && !strcmp(object.nonce, nonce)) {
-			if (object.bytes != source->length || source->done != source->length) {
-				kvt__libs3_say(session, io, "put",
-					       "the server has kept another number of bytes");
-				return KVT_EPROTO;
-			}
-			kvt__libs3_fill_info(&object, &io->info);
-			return 0;
-		}
-		/* What was there before this PUT is still there, and nothing else. */
-		if (try > 0 && answer == last && (answer || is_same(&object, &seen))) {
-			kvt__libs3_say(session, io, "put",
-				       answer ? "refused without a reason, nothing is there"
-					      : "refused without a reason, or the server does not "
-						"keep x-amz-meta-kvtier-put");
-			return KVT_ESERVER;
-		}
-		last = answer;
-		seen = object;
 	}
-	kvt__libs3_say(session, io, "put", "others write or remove the object all the time");
-	return KVT_EBUSY;
+	return KVT_ESERVER;
 }
 
 int kvt__libs3_put(struct libs3_session *session, struct kvt_io *io)
