@@ -257,7 +257,11 @@ static int init_source(struct kvt__namespace *ns, const struct kvt__env *env,
 		error = kvt__fields_to_json(options->fields, pointer, &object);
 	if (error)
 		return error;
-	error = init_object(ns, env, object, options->rank);
+	if (ns->fanout == KVT__FANOUT_VLLM_OBJECTS &&
+	    json_object_set_new(object, "blocks_per_file", json_integer(1)) != 0)
+		error = no_memory();
+	if (!error)
+		error = init_object(ns, env, object, options->rank);
 	json_decref(object);
 	return error;
 }
@@ -343,7 +347,7 @@ size_t kvt__object_name(const struct kvt__namespace *ns, const void *hash, uint3
 
 	at = put_text(at, hex, first);
 	*at++ = '/';
-	if (ns->fanout == KVT__FANOUT_VLLM) {
+	if (ns->fanout != KVT__FANOUT_FLAT) {
 		at = put_text(at, hex + first, second);
 		at = put_decimal(put_text(at, "_g", 2), group);
 		*at++ = '/';
@@ -365,7 +369,7 @@ static bool take_object(const char *at, enum kvt__fanout fanout, uint8_t *hash,
 	if (!at)
 		return false;
 	at++;
-	if (fanout == KVT__FANOUT_VLLM) {
+	if (fanout != KVT__FANOUT_FLAT) {
 		while (hex_value(*at) >= 0)
 			at++;
 		if (strncmp(at, "_g", 2) != 0)

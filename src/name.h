@@ -9,7 +9,11 @@
 
 #include "env.h"
 
-enum kvt__fanout { KVT__FANOUT_VLLM = 0, KVT__FANOUT_FLAT };
+enum kvt__fanout {
+	KVT__FANOUT_VLLM = 0,
+	KVT__FANOUT_FLAT,
+	KVT__FANOUT_VLLM_OBJECTS, /* as vLLM's object tier: VLLM, blocks_per_file is always 1 */
+};
 
 struct kvt__namespace {
 	char *canonical; /* canonical JSON, or the ready-made string */

@@ -125,6 +125,14 @@ static int take_fanout(struct kvt__settings *settings, const char *value)
 	return 1;
 }
 
+static int take_names(struct kvt__settings *settings, const char *value)
+{
+	settings->vllm_objects = strcmp(value, "vllm-obj") == 0;
+	if (!settings->vllm_objects && strcmp(value, "kvtier") != 0)
+		return refuse("compat_names", value, "kvtier or vllm-obj");
+	return 1;
+}
+
 static int take_path(const char *name, const char *value, const char **pathp)
 {
 	if (value[0] != '/')
@@ -151,6 +159,8 @@ int kvt__settings_take(struct kvt__settings *settings, const char *name, const c
 {
 	if (strcmp(name, "fanout") == 0)
 		return take_fanout(settings, value);
+	if (strcmp(name, "compat_names") == 0)
+		return take_names(settings, value);
 	if (strcmp(name, "accept_raw") == 0) {
 		if (!kvt__parse_bool(value, &settings->accept_raw))
 			return refuse(name, value, "true or false");
@@ -183,6 +193,19 @@ int kvt__settings_check(const struct kvt__settings *settings, uint32_t mode)
 	if (settings->accept_raw && mode != KVT_MODE_ROW)
 		return kvt__fail(KVT_EINVAL, "option accept_raw: true, expected only in row mode "
 					     "(KVT_MODE_ROW), where every chunk has one slot");
+	if (settings->vllm_objects && mode == KVT_MODE_POINTER)
+		return kvt__fail(KVT_EINVAL,
+				 "option compat_names: vllm-obj, expected only in row or "
+				 "exact mode, whose names vLLM's object tier finds");
+	if (settings->vllm_objects && settings->fanout == KVT__FANOUT_FLAT)
+		return kvt__fail(KVT_EINVAL, "option fanout: flat, expected vllm with "
+					     "compat_names=vllm-obj");
+	if (settings->vllm_objects && settings->hash_seed != NULL)
+		return kvt__fail(
+			KVT_EINVAL,
+			"option hash_seed: \"%.100s\", expected none with "
+			"compat_names=vllm-obj, which keeps no config.json to record it in",
+			settings->hash_seed);
 	if (settings->high_watermark <= 0)
 		return kvt__fail(KVT_EINVAL, "option high_watermark: 0, expected more than 0");
 	if (settings->low_watermark > settings->high_watermark)

@@ -8,6 +8,7 @@
 /* Strings are borrowed from the options that they were read from. */
 struct kvt__settings {
 	enum kvt__fanout fanout;
+	bool vllm_objects; /* compat_names=vllm-obj */
 	bool accept_raw;
 	double min_coverage;	/* 0 to 1 */
 	uint64_t max_bytes;	/* 0: no limit */
@@ -18,7 +19,8 @@ struct kvt__settings {
 	const char *module;	/* NULL: none; else absolute */
 };
 
-/* Ended by a NULL name. */
+/* Ended by a NULL name. Without compat_names, which the store reads and the backend too: it is
+ * known where a backend knows it. */
 extern const struct kvt_option_spec kvt__setting_specs[];
 
 void kvt__settings_init(struct kvt__settings *settings);

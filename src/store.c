@@ -118,7 +118,8 @@ static int prepare(struct kvt_store *store, const struct kvt_store_options *opti
 		error = take_settings(store, &place->settings);
 	if (error == 0)
 		error = kvt__namespace_init(&store->ns, &store->env, options,
-					    place->settings.fanout);
+					    place->settings.vllm_objects ? KVT__FANOUT_VLLM_OBJECTS
+									 : place->settings.fanout);
 	if (error == 0 && kvt__object_name_max(&store->ns) > KVT_NAME_BYTES)
 		error = kvt__fail(KVT_EINVAL,
 				  "namespace: \"%.100s\" makes names of %zu bytes, "
@@ -154,7 +155,9 @@ static int open_backend(struct kvt_store *store, const struct kvt__place *place)
 				  "expected at most %u in this place",
 				  store->ns.base_name, kvt__object_name_max(&store->ns) - 1,
 				  store->limits.max_name_bytes);
-	if (error == 0)
+	if (error == 0 && store->ns.fanout == KVT__FANOUT_VLLM_OBJECTS)
+		atomic_store(&store->config_state, KVT__CONFIG_OK); /* there is none */
+	else if (error == 0)
 		error = kvt__store_compare_config(store);
 	if (error == 0 && store->max_bytes > 0)
 		error = kvt__maintenance_start(store);

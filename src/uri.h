@@ -19,9 +19,9 @@ struct kvt__place {
 
 /*
  * Parses `uri`, finds or loads its backends and hands out the options: each backend gets the ones
- * it knows, the store its own; one that nobody knows, or that is given twice, is refused, naming
- * the nearest known one. Strings stay borrowed. KVT_EINVAL, KVT_EMODULE, KVT_ENOMEM; then nothing
- * is left to clean up.
+ * it knows, the store its own (compat_names goes to both); one that nobody knows, or that is given
+ * twice, is refused, naming the nearest known one. Strings stay borrowed. KVT_EINVAL, KVT_EMODULE,
+ * KVT_ENOMEM; then nothing is left to clean up.
  */
 int kvt__place_init(struct kvt__place *place, struct kvt__env *env, const char *uri,
 		    const struct kvt_option *options, size_t option_count);

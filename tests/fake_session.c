@@ -423,10 +423,16 @@ static void fake_describe(void *backend, char *text, size_t bytes)
 	pthread_mutex_unlock(&store->lock);
 }
 
+static const struct kvt_option_spec fake_options[] = {
+	{"compat_names", "kvtier", "looked at by the store alone"},
+	{NULL, NULL, NULL},
+};
+
 static const struct kvt_backend_ops fake_ops = {
 	.struct_size = sizeof(fake_ops),
 	.abi = KVT_BACKEND_ABI,
 	.name = "fake",
+	.option_specs = fake_options,
 	.io_private_bytes = sizeof(struct fake_pending),
 	.open = fake_open,
 	.close = fake_close,

@@ -203,6 +203,52 @@ static void fields_as_text_in_any_order_give_the_same_names(void **state)
 	json_decref(vectors);
 }
 
+/* vLLM's object tier names an object as if each held one block, whatever it holds. Its roots, ""
+ * and "kv/", are the backend's affair. */
+static void the_object_tier_always_says_one_block_per_file(void **state)
+{
+	json_t *vectors = vectors_load(), *vector;
+	size_t index, seen = 0;
+
+	(void)state;
+	json_array_foreach(vectors, index, vector)
+	{
+		const json_t *args = json_object_get(vector, "args");
+		const char *root = text_of(args, "root_dir");
+		if (*root != '\0' && strcmp(root, "kv/") != 0)
+			continue;
+		seen++;
+		for (int as_text = 0; as_text < 2; as_text++) {
+			json_t *object = json_loads(text_of(vector, "canonical_json"), 0, NULL);
+			struct kvt_store_options options = KVT_INIT(options);
+			struct kvt_fields fields = KVT_INIT(fields);
+			struct kvt__namespace ns;
+			fields.model_name = text_of(args, "model_name");
+			fields.dtype = text_of(args, "dtype");
+			fields.tokens_per_hash = number_of(args, "tokens_per_hash");
+			fields.blocks_per_file = 4;
+			json_object_set_new(object, "blocks_per_file", json_integer(8));
+			char *text = json_dumps(object, 0);
+			options.mode = KVT_MODE_ROW;
+			if (as_text)
+				options.fields_json = text;
+			else
+				options.fields = &fields;
+			assert_ok(
+				kvt__namespace_init(&ns, &env, &options, KVT__FANOUT_VLLM_OBJECTS));
+			check_vector(vector, &ns);
+			kvt__namespace_fini(&ns, &env);
+			assert_ok(kvt__namespace_init(&ns, &env, &options, KVT__FANOUT_VLLM));
+			assert_string_not_equal(ns.canonical, text_of(vector, "canonical_json"));
+			kvt__namespace_fini(&ns, &env);
+			free(text);
+			json_decref(object);
+		}
+	}
+	assert_int_equal(seen, 2);
+	json_decref(vectors);
+}
+
 /* ---- Canonical JSON ---- */
 
 static void canonical_json_has_one_form(void **state)
@@ -1003,6 +1049,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_vector_is_named_as_vllm_names_it),
 		cmocka_unit_test(fields_as_text_in_any_order_give_the_same_names),
+		cmocka_unit_test(the_object_tier_always_says_one_block_per_file),
 		cmocka_unit_test(canonical_json_has_one_form),
 		cmocka_unit_test(json_without_a_canonical_form_is_refused),
 		cmocka_unit_test(deep_nesting_is_canonical_or_refused_but_never_fatal),

@@ -73,10 +73,16 @@ static int set_up(void **state)
 		{NULL, NULL, NULL},
 	};
 
+	static const struct kvt_option_spec bucket[] = {
+		{"compat_names", "kvtier", "whose names"},
+		{NULL, NULL, NULL},
+	};
+
 	(void)state;
 	assert_ok(kvt__env_init(&env, NULL));
 	register_backend("disk", 0, disk);
 	register_backend("bare", 0, NULL);
+	register_backend("bucket", 0, bucket);
 	register_backend("slow", 1, slow);
 	register_backend("log", 1, NULL);
 	register_backend("cloud+disk", 0, disk);
@@ -206,6 +212,33 @@ static void each_backend_gets_the_options_that_it_knows(void **state)
 	assert_string_equal(place.configs[2].options[2].name, "sync");
 	assert_int_equal(place.settings.fanout, KVT__FANOUT_FLAT);
 	kvt__place_fini(&place, &env);
+}
+
+static void the_store_and_its_backend_both_see_whose_names_are_used(void **state)
+{
+	struct kvt_option option = {"compat_names", "vllm-obj"};
+	struct kvt__place place;
+
+	(void)state;
+	for (int wrapped = 0; wrapped < 2; wrapped++) {
+		assert_ok(kvt__place_init(&place, &env, wrapped ? "slow+bucket:x" : "bucket:x",
+					  &option, 1));
+		assert_int_equal(place.configs[wrapped].option_count, 1);
+		assert_string_equal(place.configs[wrapped].options[0].name, "compat_names");
+		assert_string_equal(place.configs[wrapped].options[0].value, "vllm-obj");
+		assert_true(place.settings.vllm_objects);
+		kvt__place_fini(&place, &env);
+	}
+	/* Elsewhere it is no option. */
+	assert_fails(KVT_EINVAL, "option compat_names: unknown to disk",
+		     kvt__place_init(&place, &env, "disk:x", &option, 1));
+	option.value = "kvtier";
+	assert_ok(kvt__place_init(&place, &env, "bucket:x", &option, 1));
+	assert_false(place.settings.vllm_objects);
+	kvt__place_fini(&place, &env);
+	option.value = "vllm";
+	assert_fails(KVT_EINVAL, "option compat_names: \"vllm\", expected kvtier or vllm-obj",
+		     kvt__place_init(&place, &env, "bucket:x", &option, 1));
 }
 
 static void an_unknown_option_names_the_nearest_known_one(void **state)
@@ -356,6 +389,16 @@ static void options_that_contradict_each_other_are_refused(void **state)
 	settings.low_watermark = 0;
 	settings.high_watermark = 0;
 	assert_fails(KVT_EINVAL, "high_watermark: 0", kvt__settings_check(&settings, 0));
+	kvt__settings_init(&settings);
+	settings.vllm_objects = true;
+	assert_ok(kvt__settings_check(&settings, KVT_MODE_ROW));
+	assert_ok(kvt__settings_check(&settings, KVT_MODE_EXACT));
+	assert_fails(KVT_EINVAL, "compat_names", kvt__settings_check(&settings, KVT_MODE_POINTER));
+	settings.fanout = KVT__FANOUT_FLAT;
+	assert_fails(KVT_EINVAL, "fanout: flat", kvt__settings_check(&settings, KVT_MODE_ROW));
+	settings.fanout = KVT__FANOUT_VLLM;
+	settings.hash_seed = "7";
+	assert_fails(KVT_EINVAL, "hash_seed: \"7\"", kvt__settings_check(&settings, KVT_MODE_ROW));
 }
 
 /* ---- Numbers ---- */
@@ -497,6 +540,7 @@ int main(void)
 		cmocka_unit_test(a_bad_uri_is_refused),
 		cmocka_unit_test(the_location_of_a_bad_uri_is_not_repeated),
 		cmocka_unit_test(each_backend_gets_the_options_that_it_knows),
+		cmocka_unit_test(the_store_and_its_backend_both_see_whose_names_are_used),
 		cmocka_unit_test(an_unknown_option_names_the_nearest_known_one),
 		cmocka_unit_test(an_option_of_another_backend_is_unknown),
 		cmocka_unit_test(incomplete_and_repeated_options_are_refused),

@@ -51,6 +51,41 @@ static void the_first_store_writes_config_json_once(void **state)
 	chunk_scene_close(&s);
 }
 
+static void buckets_of_the_object_tier_have_none(void **state)
+{
+	static const struct test_group one = {1, 0, 1, {1000}};
+	struct fake_store *fake = fake_store_create(NULL);
+	struct kvt_fields fields = KVT_INIT(fields);
+	struct test_bed bed;
+	struct test_transfer t;
+	char name[KVT_NAME_BYTES];
+
+	(void)state;
+	fields.model_name = "test/model";
+	fields.dtype = "float16";
+	fields.tokens_per_hash = 16;
+	fields.blocks_per_file = 4;
+	test_bed_init(&bed);
+	bed.store_options.namespace_name = NULL;
+	bed.store_options.fields = &fields;
+	bed.store_options.mode = KVT_MODE_EXACT;
+	test_bed_option(&bed, "compat_names", "vllm-obj");
+	test_bed_open(&bed, fake_store_uri(fake));
+	test_transfer_init(&t, 1, &one, 1, 1);
+	test_store(&bed, &t, KVT_STATUS_STORED);
+	test_load(&bed, &t, KVT_STATUS_LOADED);
+	assert_true(kvt_store_object_name(bed.store, &t.keys[0], name, sizeof(name)) > 0);
+	assert_int_equal(strncmp(name, "test_model_c32b90738e47_r0/", 27), 0);
+	assert_true(fake_object_exists(fake, name));
+	assert_int_equal(fake_object_count(fake), 1);
+	for (size_t i = 0; i < fake_record_count(fake); i++)
+		assert_string_equal(fake_record_at(fake, i).name, name);
+	test_transfer_fini(&t);
+	test_bed_close(&bed);
+	assert_null(fake_violation(fake));
+	fake_store_destroy(fake);
+}
+
 static void many_first_stores_at_once_agree_on_it(void **state)
 {
 	static const struct test_group many = {200, 0, 1, {1000}};
@@ -446,6 +481,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_store_writes_config_json_once),
+		cmocka_unit_test(buckets_of_the_object_tier_have_none),
 		cmocka_unit_test(many_first_stores_at_once_agree_on_it),
 		cmocka_unit_test(another_namespace_under_the_same_name_is_refused_at_open),
 		cmocka_unit_test(fields_that_differ_are_named),
