@@ -123,7 +123,7 @@ static int s3_choose_addressing(struct s3_config *s3, const struct s3_sources *f
 	static const char *const words[] = {"auto", "path", "virtual", NULL};
 	static const struct s3_setting setting = {"addressing", S3_STORE_ADDRESSING, {NULL}, NULL};
 	bool is_dotted = strchr(s3->bucket, '.') != NULL;
-	bool is_name = kvt__s3_is_host_name(s3->bucket, true) && strlen(s3->bucket) >= 3;
+	bool is_name = kvt__s3_is_host_name(s3->bucket, true);
 	struct s3_given given;
 	int which, error;
 

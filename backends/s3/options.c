@@ -111,11 +111,26 @@ int kvt__s3_code_of(enum s3_place place)
 	return place == S3_FROM_ENV || place == S3_FROM_PROFILE ? KVT_ECONFIG : KVT_EINVAL;
 }
 
+/* The beginning of a text on one line. */
+static const char *s3_show(const char *text, char *shown, size_t room)
+{
+	size_t bytes = 0;
+
+	for (; text[bytes] != '\0' && bytes + 1 < room; bytes++)
+		shown[bytes] = (char)((unsigned char)text[bytes] < 0x20 || text[bytes] == 0x7f
+					      ? '?'
+					      : text[bytes]);
+	shown[bytes] = '\0';
+	return shown;
+}
+
 int kvt__s3_refuse(const struct s3_sources *from, const struct s3_given *given,
 		   const char *expected)
 {
-	from->host->fail(from->host, "%s: \"%.100s\", expected %s", given->where, given->value,
-			 expected);
+	char shown[101];
+
+	from->host->fail(from->host, "%s: \"%s\", expected %s", given->where,
+			 s3_show(given->value, shown, sizeof(shown)), expected);
 	return kvt__s3_code_of(given->place);
 }
 
