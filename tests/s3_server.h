@@ -108,7 +108,8 @@ enum s3_server_cut {
 /*
  * What is done to requests. Of the rules that fit a request, the first that is not used up and has
  * skipped enough acts, alone; its members work together. Rules that shape the answer byte by byte
- * (marked *) are for plain HTTP only, and their connection is closed after it. Strings are copied.
+ * (marked *) are for plain HTTP only, and their connection is closed after it, which the answer
+ * says unless it is cut or closed silently. Strings are copied.
  */
 struct s3_server_rule {
 	/* Which requests */

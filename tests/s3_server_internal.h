@@ -47,6 +47,7 @@ struct s3s_object {
 	char etag[S3S_ETAG_BYTES]; /* quoted */
 	char crc32c[12];	   /* base64, "" when not known */
 	char sse_key[40];	   /* MD5 of a customer's key, "" for none */
+	char metadata[512];	   /* headers x-amz-meta-*, as they came, each with \n */
 	unsigned count;
 	struct s3s_buffer *buffers[];
 };
@@ -109,7 +110,7 @@ struct s3_server {
 	struct s3s_upload *uploads;
 	char **completed; /* ids of uploads that were completed */
 	size_t completed_count;
-	uint64_t etags, ids; /* given so far */
+	uint64_t etags, ids, pages; /* given so far */
 
 	struct s3s_rule *rules, **rules_end;
 	struct s3s_rule *old_rules; /* of requests that may still be under way */

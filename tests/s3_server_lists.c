@@ -201,7 +201,7 @@ void s3s_list(struct s3s_request *r)
 		s3s_text(&r->reply, "<EncodingType>url</EncodingType>");
 	pthread_mutex_lock(&server->lock);
 	/* A page of nothing that says there is more, as servers send when they gave up looking. */
-	if (traits & S3_SERVER_EMPTY_PAGES && l.version_2 && ++server->ids % 2)
+	if (traits & S3_SERVER_EMPTY_PAGES && l.version_2 && ++server->pages % 2)
 		l.truncated = true;
 	else
 		tell_page_locked(&l);

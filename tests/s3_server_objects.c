@@ -107,6 +107,22 @@ bool s3s_conditions_locked(struct s3s_request *r, const char *name, bool of_comp
 	return true;
 }
 
+/* What does not fit is left out. */
+static void keep_metadata(const struct s3s_request *r, struct s3s_object *object)
+{
+	size_t used = 0, bytes;
+
+	for (const char *line = r->headers; *line; line += bytes) {
+		bytes = strcspn(line, "\n");
+		bytes += line[bytes] == '\n';
+		if (strncmp(line, "x-amz-meta-", strlen("x-amz-meta-")) == 0 &&
+		    used + bytes < sizeof(object->metadata)) {
+			memcpy(object->metadata + used, line, bytes);
+			used += bytes;
+		}
+	}
+}
+
 void s3s_put(struct s3s_request *r)
 {
 	struct s3_server *server = r->server;
@@ -135,6 +151,7 @@ void s3s_put(struct s3s_request *r)
 		object->modified_s = s3s_now(server);
 		snprintf(object->crc32c, sizeof(object->crc32c), "%s", crc);
 		snprintf(object->sse_key, sizeof(object->sse_key), "%s", sse ? sse : "");
+		keep_metadata(r, object);
 		s3s_etag_make(server, object->buffers[0]->data, r->length, object->etag);
 		pthread_mutex_lock(&server->lock);
 		if (s3s_conditions_locked(r, name, false)) {
@@ -208,6 +225,8 @@ static void describe(struct s3s_request *r, const struct s3s_object *object)
 	s3s_header(&r->reply, "ETag: %s", object->etag);
 	s3s_header(&r->reply, "Accept-Ranges: bytes");
 	s3s_header(&r->reply, "Content-Type: binary/octet-stream");
+	for (const char *line = object->metadata; *line; line += strcspn(line, "\n") + 1)
+		s3s_header(&r->reply, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
 static bool conditions_of_get(struct s3s_request *r, const struct s3s_object *object)

@@ -14,11 +14,13 @@ static enum MHD_Result add_header(void *context, enum MHD_ValueKind kind, const 
 				  const char *value)
 {
 	struct s3s_reply *lines = context; /* its text is what is used */
-	size_t at = lines->text_bytes;
+	size_t at = lines->text_bytes, bytes = value ? strlen(value) : 0;
 
 	(void)kind;
-	if (!s3s_append(&lines->text, &lines->text_bytes, &lines->text_room, "%s: %s\n", name,
-			value ? value : ""))
+	while (bytes && (value[bytes - 1] == ' ' || value[bytes - 1] == '\t'))
+		bytes--;
+	if (!s3s_append(&lines->text, &lines->text_bytes, &lines->text_room, "%s: %.*s\n", name,
+			(int)bytes, value ? value : ""))
 		return MHD_NO;
 	for (; lines->text[at] != ':'; at++)
 		lines->text[at] = (char)tolower((unsigned char)lines->text[at]);
