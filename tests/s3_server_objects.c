@@ -225,8 +225,10 @@ static void describe(struct s3s_request *r, const struct s3s_object *object)
 	s3s_header(&r->reply, "ETag: %s", object->etag);
 	s3s_header(&r->reply, "Accept-Ranges: bytes");
 	s3s_header(&r->reply, "Content-Type: binary/octet-stream");
-	for (const char *line = object->metadata; *line; line += strcspn(line, "\n") + 1)
-		s3s_header(&r->reply, "%.*s", (int)strcspn(line, "\n"), line);
+	for (size_t at = 0, bytes; object->metadata[at]; at += bytes + 1) {
+		bytes = strcspn(object->metadata + at, "\n");
+		s3s_header(&r->reply, "%.*s", (int)bytes, object->metadata + at);
+	}
 }
 
 static bool conditions_of_get(struct s3s_request *r, const struct s3s_object *object)
