@@ -9,6 +9,7 @@
  */
 #include "gc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,7 +233,9 @@ static int run_round(struct gc *gc)
 
 static int sweep(struct gc *gc)
 {
-	struct kvt_io io = {.op = KVT_IO_SWEEP, .name = "", .sweep_age_s = SWEEP_AGE_S};
+	uint32_t age_s = gc->order->leftover_age_s;
+	struct kvt_io io = {
+		.op = KVT_IO_SWEEP, .name = "", .sweep_age_s = age_s > 0 ? age_s : SWEEP_AGE_S};
 	int error;
 
 	if (gc->order->dry_run)
@@ -241,14 +244,31 @@ static int sweep(struct gc *gc)
 	if (error == KVT_ENOTSUP) /* nothing is ever left over there */
 		return 0;
 	gc->summary->removed_leftovers += io.swept;
+	if (error == 0 || gc->order->leftovers_only)
+		return error;
+	kvt__log(&gc->store->env, KVT_LOG_WARNING, "sweep", "leftovers are not removed: %s",
+		 kvt_error_detail());
+	if (gc->order->leftovers_may_stay || kvt_error_class(error) == KVT_CLASS_CONFIGURATION)
+		return 0;
 	return error;
+}
+
+/* Rounds of freeing capacity. */
+static int free_capacity(struct gc *gc)
+{
+	int more = 1;
+
+	for (int round = 0; more > 0 && round < MAX_ROUNDS; round++)
+		more = run_round(gc);
+	return more < 0 ? more : 0;
 }
 
 int kvt__gc_run(struct kvt_store *store, const struct kvt__gc_order *order,
 		struct kvt_gc_summary *summary)
 {
 	struct gc gc = {.store = store, .order = order, .summary = summary};
-	int error = 0;
+	char swept_detail[256] = "";
+	int error = 0, swept = 0;
 
 	gc.buckets = kvt__alloc(&store->env, BUCKETS * sizeof(*gc.buckets));
 	gc.candidates = kvt__alloc(&store->env, CANDIDATES * sizeof(*gc.candidates));
@@ -256,19 +276,45 @@ int kvt__gc_run(struct kvt_store *store, const struct kvt__gc_order *order,
 		error = kvt__fail(KVT_ENOMEM, "gc: out of memory");
 	if (error == 0)
 		error = kvt__sync_open(&gc.sync, store, true);
-	if (error == 0)
-		error = sweep(&gc);
-	for (int round = 0; error == 0 && round < MAX_ROUNDS; round++) {
-		int more = run_round(&gc);
-
-		error = more < 0 ? more : 0;
-		if (more <= 0)
-			break;
+	if (error == 0) {
+		swept = sweep(&gc);
+		if (swept != 0)
+			(void)snprintf(swept_detail, sizeof(swept_detail), "%s",
+				       kvt_error_detail());
+		if (!order->leftovers_only)
+			error = free_capacity(&gc);
 	}
+	if (error == 0 && swept != 0)
+		error = kvt__fail(swept, "%s", swept_detail);
 	kvt__sync_close(&gc.sync);
 	kvt__free(&store->env, gc.candidates);
 	kvt__free(&store->env, gc.buckets);
 	return error;
+}
+
+static int check_gc_options(const struct kvt_gc_options *o)
+{
+	const char *odd = o->max_bytes > 0	 ? "max_bytes"
+			  : o->older_than_ns > 0 ? "older_than_ns"
+			  : o->whole_root != 0	 ? "whole_root"
+			  : o->dry_run != 0	 ? "dry_run"
+						 : NULL;
+
+	if (o->leftovers_only != 0 && odd != NULL)
+		return kvt__fail(KVT_EINVAL,
+				 "kvt_gc_options: %s is set, expected 0 with leftovers_only", odd);
+	if (o->reserved != 0)
+		return kvt__fail(KVT_EINVAL, "kvt_gc_options: reserved: %u, expected 0",
+				 o->reserved);
+	return 0;
+}
+
+/* In whole seconds, at least one: 0 is the default. */
+static uint32_t leftover_age_s(uint64_t age_ns)
+{
+	uint64_t seconds = age_ns / 1000000000 + (age_ns % 1000000000 != 0);
+
+	return seconds < UINT32_MAX ? (uint32_t)seconds : UINT32_MAX;
 }
 
 int kvt_store_gc(struct kvt_store *store, const struct kvt_gc_options *options,
@@ -286,14 +332,19 @@ int kvt_store_gc(struct kvt_store *store, const struct kvt_gc_options *options,
 		return error;
 	error = kvt__copy_out(summary, &ours, sizeof(ours), least, "kvt_store_gc: summary");
 	if (error == 0)
-		error = kvt__copy_options(&o, sizeof(o), options, sizeof(struct kvt_gc_options),
+		error = kvt__copy_options(&o, sizeof(o), options,
+					  offsetof(struct kvt_gc_options, leftover_age_ns),
 					  "kvt_gc_options");
+	if (error == 0)
+		error = check_gc_options(&o);
 	if (error != 0)
 		return error;
 	order.keep_bytes = o.max_bytes > 0 ? o.max_bytes : UINT64_MAX;
 	order.older_than_ns = o.older_than_ns;
 	order.whole_root = o.whole_root != 0;
 	order.dry_run = o.dry_run != 0;
+	order.leftovers_only = o.leftovers_only != 0;
+	order.leftover_age_s = leftover_age_s(o.leftover_age_ns);
 	error = kvt__gc_run(store, &order, &ours);
 	(void)kvt__copy_out(summary, &ours, sizeof(ours), least, "kvt_store_gc: summary");
 	return error;

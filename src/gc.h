@@ -12,6 +12,9 @@ struct kvt__gc_order {
 	uint64_t keep_bytes;	/* then until this much is left; UINT64_MAX: no limit */
 	uint64_t older_than_ns; /* remove what was not used for longer, whatever its size; 0: none
 				 */
+	uint32_t leftover_age_s; /* 0: a day */
+	bool leftovers_only;
+	bool leftovers_may_stay; /* failing to remove them is logged and no failure */
 	bool whole_root;
 	bool dry_run;
 	const atomic_bool *stop; /* KVT_ECANCELED once it is true; may be NULL */

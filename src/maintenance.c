@@ -93,6 +93,7 @@ static int64_t maintain(struct kvt__maintenance *m, int64_t *not_beforep)
 	struct kvt__gc_order order = {
 		.begin_above = m->high_bytes,
 		.keep_bytes = m->low_bytes,
+		.leftovers_may_stay = true,
 		.stop = &m->stop,
 	};
 	struct kvt_gc_summary found = {.struct_size = sizeof(found)};

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -568,12 +569,35 @@ class Stores(ToolCase):
         self.assertEqual((dry["objects"], dry["removed_objects"]), (8, 8))
         (old,) = self.run_json("gc", *self.store, "--older-than", "1d")
         self.assertEqual((old["objects"], old["removed_objects"]), (8, 0))
+        (uploads,) = self.run_json("gc", *self.store, "--uploads", "--older-than", "1s")
+        self.assertEqual((uploads["objects"], uploads["removed_objects"]), (0, 0))
         (one,) = self.run_json("gc", *self.store, "--namespace", "one", "--max-bytes", "250000")
         self.assertEqual((one["objects"], one["removed_objects"]), (4, 2))
         self.assertEqual((count("one"), count("two")), (2, 4))
         (both,) = self.run_json("gc", *self.store, "--max-bytes", "110K")
         self.assertEqual((both["objects"], both["removed_objects"]), (6, 5))
         self.assertEqual(count("one") + count("two"), 1)
+
+
+    def test_gc_of_uploads_removes_old_leftovers_and_nothing_else(self):
+        payload = self.write("payload", some_bytes(1000))
+        self.run_tool("put", *self.store, "--namespace", "one", "00ff", payload)
+        # A plain file there is nobody's, so its age alone decides.
+        left = self.root / ".kvtier" / "tmp" / "left"
+        left.write_bytes(b"x")
+        os.utime(left, (time.time() - 7200,) * 2)
+        (young,) = self.run_json("gc", *self.store, "--uploads")
+        self.assertEqual((young["removed_leftovers"], left.exists()), (0, True))
+        (old,) = self.run_json("gc", *self.store, "--uploads", "--older-than", "1h")
+        self.assertEqual((old["removed_leftovers"], left.exists()), (1, False))
+        self.assertEqual((old["objects"], old["removed_objects"]), (0, 0))
+        text = self.run_tool("gc", *self.store, "--uploads").stdout
+        self.assertEqual(text, b"removed 0 leftovers\n")
+        self.assertEqual(len(self.run_json("ls", *self.store, "--namespace", "one")), 1)
+
+    def test_gc_of_uploads_takes_nothing_that_is_about_objects(self):
+        for odd in (["--max-bytes", "1"], ["--dry-run"], ["--namespace", "one"]):
+            self.refused("gc", *self.store, "--uploads", *odd, names=[odd[0], "--uploads"])
 
 
 class Bench(ToolCase):

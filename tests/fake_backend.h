@@ -29,6 +29,7 @@ struct fake_config {
 	bool rewind;	       /* every put, part and get starts once again after its first piece */
 	bool youngest_first;   /* completes in reverse order */
 	bool head_is_dear;     /* answers KVT_EAGAIN to a head with KVT_IO_IF_CHEAP */
+	uint32_t leftovers;    /* what each sweep says to have removed */
 	bool keeps_info_quiet; /* fills io->info only where it must */
 };
 
@@ -124,6 +125,7 @@ struct fake_record {
 	char name[160];
 	int result; /* 1 until it is finished */
 	int64_t at_ns;
+	uint32_t sweep_age_s;
 };
 size_t fake_record_count(struct fake_store *store);
 struct fake_record fake_record_at(struct fake_store *store, size_t index);

@@ -356,7 +356,7 @@ static int perform(struct fake_session *session, struct fake_pending *p)
 	case KVT_IO_LIST:
 		return do_list(store, io);
 	case KVT_IO_SWEEP:
-		io->swept = 0;
+		io->swept = store->config.leftovers;
 		return 0;
 	default:
 		return do_simple(store, io);

@@ -482,8 +482,7 @@ static void failures_of_the_store_are_failures_of_the_call(void **state)
 	static const struct {
 		enum kvt_io_op op;
 		int error;
-	} cases[] = {
-		{KVT_IO_LIST, KVT_EACCES}, {KVT_IO_REMOVE, KVT_EROFS}, {KVT_IO_SWEEP, KVT_EACCES}};
+	} cases[] = {{KVT_IO_LIST, KVT_EACCES}, {KVT_IO_REMOVE, KVT_EROFS}};
 
 	(void)state;
 	for (size_t c = 0; c < TEST_COUNT(cases); c++) {
@@ -503,6 +502,106 @@ static void failures_of_the_store_are_failures_of_the_call(void **state)
 		fake_rule_remove(s.fake, &rule);
 		store_scene_close(&s);
 	}
+}
+
+static void leftovers_that_cannot_be_looked_for_keep_no_object(void **state)
+{
+	static const struct {
+		int error, returned;
+	} cases[] = {{KVT_EACCES, 0}, {KVT_EIO, KVT_EIO}, {KVT_ETIMEDOUT, KVT_ETIMEDOUT}};
+
+	(void)state;
+	for (size_t c = 0; c < TEST_COUNT(cases); c++) {
+		struct fake_rule rule = {
+			.ops = FAKE_OP(KVT_IO_SWEEP), .action = FAKE_FAIL, .error = cases[c].error};
+		struct kvt_gc_options options = KVT_INIT(options);
+		struct kvt_gc_summary summary = KVT_INIT(summary);
+		struct store_scene s;
+
+		store_scene_open(&s, NULL);
+		plant_aged(&s, 5);
+		options.max_bytes = 2 * OBJECT;
+		fake_rule_add(s.fake, &rule);
+		int got = kvt_store_gc(s.store, &options, &summary);
+		assert_int_equal(got, cases[c].returned);
+		if (got != 0) /* the sweep's own words, after all the rest */
+			assert_non_null(strstr(kvt_error_detail(), kvt_error_name(got)));
+		assert_int_equal(summary.removed_objects, 3);
+		assert_int_equal(fake_object_count(s.fake), 2);
+		fake_rule_remove(s.fake, &rule);
+		store_scene_close(&s);
+	}
+}
+
+static void leftovers_alone_are_removed_without_a_listing(void **state)
+{
+	static const struct {
+		uint64_t age_ns;
+		uint32_t age_s;
+	} cases[] = {{0, 86400},      {1, 1},		{SECOND, 1},
+		     {SECOND + 1, 2}, {2 * HOUR, 7200}, {UINT64_MAX, UINT32_MAX}};
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES, .leftovers = 7};
+	struct store_scene s;
+
+	(void)state;
+	store_scene_open(&s, &config);
+	plant_aged(&s, 5);
+	for (size_t c = 0; c < TEST_COUNT(cases); c++) {
+		struct kvt_gc_options options = KVT_INIT(options);
+		fake_records_clear(s.fake);
+		options.leftovers_only = 1;
+		options.leftover_age_ns = cases[c].age_ns;
+		struct kvt_gc_summary summary = collect(&s, &options);
+		assert_int_equal(summary.removed_leftovers, 7);
+		assert_int_equal(summary.objects, 0);
+		assert_int_equal(fake_record_count(s.fake), 1);
+		struct fake_record record = fake_record_at(s.fake, 0);
+		assert_int_equal(record.op, KVT_IO_SWEEP);
+		assert_int_equal(record.sweep_age_s, cases[c].age_s);
+	}
+	assert_int_equal(fake_object_count(s.fake), 5);
+	/* The age holds for leftovers of a whole collection too. */
+	struct kvt_gc_options options = KVT_INIT(options);
+	options.leftover_age_ns = HOUR;
+	fake_records_clear(s.fake);
+	assert_int_equal(collect(&s, &options).objects, 5);
+	assert_int_equal(fake_record_at(s.fake, 0).sweep_age_s, 3600);
+	store_scene_close(&s);
+}
+
+static void leftovers_alone_that_cannot_be_removed_are_a_failure(void **state)
+{
+	struct fake_rule rule = {
+		.ops = FAKE_OP(KVT_IO_SWEEP), .action = FAKE_FAIL, .error = KVT_EACCES};
+	struct kvt_gc_options options = KVT_INIT(options);
+	struct kvt_gc_summary summary = KVT_INIT(summary);
+	struct store_scene s;
+
+	(void)state;
+	store_scene_open(&s, NULL);
+	options.leftovers_only = 1;
+	fake_rule_add(s.fake, &rule);
+	assert_returns(KVT_EACCES, kvt_store_gc(s.store, &options, &summary));
+	fake_rule_remove(s.fake, &rule);
+	store_scene_close(&s);
+}
+
+static void a_caller_of_the_first_version_is_understood(void **state)
+{
+	struct kvt_gc_options options = KVT_INIT(options);
+	struct kvt_gc_summary summary = KVT_INIT(summary);
+	struct store_scene s;
+
+	(void)state;
+	store_scene_open(&s, NULL);
+	plant_aged(&s, 5);
+	options.struct_size = offsetof(struct kvt_gc_options, leftover_age_ns);
+	options.max_bytes = 2 * OBJECT;
+	memset((char *)&options + options.struct_size, 0xEE,
+	       sizeof(options) - options.struct_size); /* not ours to look at */
+	assert_ok(kvt_store_gc(s.store, &options, &summary));
+	assert_int_equal(summary.removed_objects, 3);
+	store_scene_close(&s);
 }
 
 static void a_store_that_has_no_leftovers_need_not_sweep(void **state)
@@ -592,6 +691,10 @@ int main(void)
 		cmocka_unit_test(ages_that_differ_between_the_listings_miss_nothing),
 		cmocka_unit_test(one_object_that_cannot_be_removed_does_not_stop_the_rest),
 		cmocka_unit_test(failures_of_the_store_are_failures_of_the_call),
+		cmocka_unit_test(leftovers_that_cannot_be_looked_for_keep_no_object),
+		cmocka_unit_test(leftovers_alone_are_removed_without_a_listing),
+		cmocka_unit_test(leftovers_alone_that_cannot_be_removed_are_a_failure),
+		cmocka_unit_test(a_caller_of_the_first_version_is_understood),
 		cmocka_unit_test(a_store_that_has_no_leftovers_need_not_sweep),
 		cmocka_unit_test(bad_arguments_are_refused_by_name),
 		cmocka_unit_test(every_allocation_may_fail),

@@ -118,6 +118,29 @@ static void what_is_too_much_when_a_store_opens_is_removed_down_to_the_low_water
 	scene_close(&s);
 }
 
+static void capacity_is_kept_where_leftovers_cannot_be_looked_for(void **state)
+{
+	static const int errors[] = {KVT_EACCES, KVT_EIO};
+
+	(void)state;
+	for (size_t e = 0; e < TEST_COUNT(errors); e++) {
+		struct fake_rule rule = {
+			.ops = FAKE_OP(KVT_IO_SWEEP), .action = FAKE_FAIL, .error = errors[e]};
+		struct scene s;
+
+		scene_begin(&s);
+		plant(&s, 0, 40);
+		fake_rule_add(s.scene.fake, &rule);
+		scene_open(&s, "131072", "75%", "50%");
+		await_log(&s.log, &s.log.infos, 1);
+		assert_non_null(strstr(s.log.line, "removed 24 objects"));
+		assert_int_equal(fake_object_count(s.scene.fake), 16);
+		assert_int_equal(s.log.warnings, 1);
+		fake_rule_remove(s.scene.fake, &rule);
+		scene_close(&s);
+	}
+}
+
 static void below_the_high_watermark_nothing_is_removed(void **state)
 {
 	struct fake_rule rule = {.ops = FAKE_OP(KVT_IO_LIST), .skip = 1, .action = FAKE_HOLD};
@@ -242,6 +265,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			what_is_too_much_when_a_store_opens_is_removed_down_to_the_low_watermark),
+		cmocka_unit_test(capacity_is_kept_where_leftovers_cannot_be_looked_for),
 		cmocka_unit_test(below_the_high_watermark_nothing_is_removed),
 		cmocka_unit_test(what_is_stored_makes_the_thread_count_again),
 		cmocka_unit_test(a_little_stored_does_not_make_it_count),

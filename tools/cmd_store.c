@@ -100,7 +100,7 @@ static int older_than_set(void *target, const char *value)
 	return 0;
 }
 
-static void gc_print(bool json, const struct kvt_gc_summary *summary, bool dry_run)
+static void gc_print(bool json, const struct kvt_gc_summary *summary, bool dry_run, bool uploads)
 {
 	char found[32], removed[32];
 
@@ -115,6 +115,11 @@ static void gc_print(bool json, const struct kvt_gc_summary *summary, bool dry_r
 					 dry_run ? 1 : 0));
 		return;
 	}
+	if (uploads) {
+		printf("removed %llu leftover%s\n", (unsigned long long)summary->removed_leftovers,
+		       summary->removed_leftovers == 1 ? "" : "s");
+		return;
+	}
 	printf("%llu object%s, %s; %s %llu (%s) and %llu leftover%s\n",
 	       (unsigned long long)summary->objects, summary->objects == 1 ? "" : "s",
 	       cli_bytes_text(summary->bytes, found, sizeof(found)),
@@ -124,10 +129,30 @@ static void gc_print(bool json, const struct kvt_gc_summary *summary, bool dry_r
 	       summary->removed_leftovers == 1 ? "" : "s");
 }
 
+/* --uploads: leftovers alone, whose age --older-than then is. */
+static int uploads_only(struct kvt_gc_options *options, const struct cli_common *common)
+{
+	const char *odd = options->max_bytes > 0	   ? "--max-bytes"
+			  : options->dry_run != 0	   ? "--dry-run"
+			  : common->namespace_name != NULL ? "--namespace"
+			  : common->fields_path != NULL	   ? "--fields"
+							   : NULL;
+
+	if (odd != NULL)
+		return cli_error("%s: not with --uploads, which removes leftovers of the whole "
+				 "place and no objects",
+				 odd);
+	options->leftovers_only = 1;
+	options->leftover_age_ns = options->older_than_ns;
+	options->older_than_ns = 0;
+	options->whole_root = 0;
+	return 0;
+}
+
 int cmd_gc(int argc, char **argv)
 {
 	struct kvt_gc_options options = KVT_INIT(options);
-	bool dry_run = false;
+	bool dry_run = false, uploads = false;
 	const struct cli_option table[] = {
 		{"--max-bytes", CLI_BYTES, "N",
 		 "remove the least recently used until at most N bytes are left",
@@ -135,6 +160,9 @@ int cmd_gc(int argc, char **argv)
 		{"--older-than", CLI_CALL, "T", "remove what was not used for T: 90s, 15m, 12h, 7d",
 		 &options.older_than_ns, 0, 0, older_than_set},
 		{"--dry-run", CLI_FLAG, NULL, "count, remove nothing", &dry_run, 0, 0, NULL},
+		{"--uploads", CLI_FLAG, NULL,
+		 "only stale uploads and other leftovers, older than --older-than (1d)", &uploads,
+		 0, 0, NULL},
 		{NULL, CLI_FLAG, NULL, NULL, NULL, 0, 0, NULL},
 	};
 	struct kvt_gc_summary summary = KVT_INIT(summary);
@@ -147,6 +175,10 @@ int cmd_gc(int argc, char **argv)
 		goto out;
 	options.dry_run = dry_run;
 	options.whole_root = common.namespace_name == NULL && common.fields_path == NULL;
+	if (uploads)
+		status = uploads_only(&options, &common);
+	if (status < 0)
+		goto out;
 	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
 	if (status < 0)
 		goto out;
@@ -154,7 +186,7 @@ int cmd_gc(int argc, char **argv)
 	if (status < 0)
 		cli_library_error(status);
 	else
-		gc_print(common.json, &summary, dry_run);
+		gc_print(common.json, &summary, dry_run, uploads);
 out:
 	kvt_store_close(store);
 	cli_common_fini(&common);

@@ -48,7 +48,8 @@ static const struct cli_command commands[] = {
 	 cmd_probe},
 	{"gc", "", "free capacity by least recent use, and remove leftovers of dead processes",
 	 "  kvtier gc --store file:///srv/kv --max-bytes 500GiB\n"
-	 "  kvtier gc --store file:///srv/kv --namespace demo --older-than 7d --dry-run\n",
+	 "  kvtier gc --store file:///srv/kv --namespace demo --older-than 7d --dry-run\n"
+	 "  kvtier gc --store s3://bucket/kv --uploads --older-than 2h\n",
 	 cmd_gc},
 	{"name", "KEY...", "show the object names of keys",
 	 "  kvtier name --namespace demo 00ff17 00ff18:1\n"

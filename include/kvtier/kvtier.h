@@ -288,6 +288,11 @@ struct kvt_gc_options {
 	uint32_t whole_root; /* nonzero: every namespace and rank below the root; else the store's
 				namespace, every rank */
 	uint32_t dry_run;    /* nonzero: count, remove nothing */
+	uint64_t leftover_age_ns; /* what others left behind goes when it is older than this, to the
+				     second; 0: one day */
+	uint32_t leftovers_only;  /* nonzero: no objects, which are not even listed; no other member
+				     but leftover_age_ns may be set */
+	uint32_t reserved;	  /* 0 */
 };
 struct kvt_gc_summary {
 	size_t struct_size;
@@ -295,7 +300,8 @@ struct kvt_gc_summary {
 	uint64_t removed_objects, removed_bytes; /* removed, or would be */
 	uint64_t removed_leftovers;		 /* temporary files and uploads of dead processes */
 };
-/* Frees capacity. An object that goes while it is being loaded is a miss, no more. Blocks. Any
+/* Frees capacity. An object that goes while it is being loaded is a miss, no more. Leftovers that
+ * cannot be looked for keep no object; where there is no right to, that is a warning. Blocks. Any
  * thread. */
 KVT_API KVT_MUST_CHECK int kvt_store_gc(struct kvt_store *store,
 					const struct kvt_gc_options *options,
