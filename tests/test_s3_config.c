@@ -580,11 +580,9 @@ static void words_choose(void **state)
 		(void)snprintf(option, sizeof(option), "verify=%s", on[i]);
 		assert_read(scene, "//b", option);
 		assert_true(scene->s3.verify);
-		assert_string_equal(scene->log, "");
 		(void)snprintf(option, sizeof(option), "verify=%s", off[i]);
 		assert_read(scene, "//b", option);
 		assert_false(scene->s3.verify);
-		assert_non_null(strstr(scene->log, "option verify: off"));
 	}
 	assert_refused(KVT_EINVAL, "option verify: \"maybe\", expected on or off", scene, "//b",
 		       "verify=maybe");

@@ -307,9 +307,6 @@ int kvt__s3_config_init(struct s3_config *s3, const struct kvt_host *host,
 	kvt__s3_profile_close(from.file);
 	if (error != 0)
 		kvt__s3_config_fini(s3);
-	else if (s3->https && !s3->verify)
-		host->log(host, KVT_HOST_WARNING, "s3 verify",
-			  "option verify: off: whoever answers for %s is believed", s3->authority);
 	return error;
 }
 

@@ -65,21 +65,27 @@ for name in $(grep -ohE '\b(KVT_CAP|KVT_IO)_[A-Z_]+' include/kvtier/backend.h | 
 done
 
 # 4. Options with their defaults, as the library lists them
-count=0
-cat backends/file/file.c backends/mem/mem.c backends/fault/rules.c src/settings.c |
-	sed -n '/kvt_option_spec .*\[\] = {/,/^};/p' | tr '\n\t' '  ' |
-	grep -oE '\{"[a-z_]+", +(NULL|"[^"]*"), +"[^"]*"' | tr -d '{"' |
-	awk -F', *' '{ print $1, $2 }' >"$scratch/options"
-while read -r name default; do
-	case $default in
-	NULL) pattern="^\.It Cm $name( Ns = .*)?\$" ;;
-	*) pattern="^\.It.*Cm $name Pq $default( , .*)?\$" ;;
-	esac
-	grep -qE "$pattern" $man/kvtier-file.5 ||
-		fail "kvtier-file.5: option $name, default $default, is not described so"
-	count=$((count + 1))
-done <"$scratch/options"
-[ "$count" -ge 25 ] || fail "found only $count options"
+# options PAGE LEAST FILES...: each option that the files list is an item of the page
+options()
+{
+	page=$1 least=$2 count=0
+	shift 2
+	cat "$@" | sed -n '/kvt_option_spec .*\[\] = {/,/^};/p' | tr '\n\t' '  ' |
+		grep -oE '\{"[a-z_]+", +(NULL|"[^"]*"), +"[^"]*"' | tr -d '{"' |
+		awk -F', *' '{ print $1, $2 }' >"$scratch/options"
+	while read -r name default; do
+		case $default in
+		NULL) pattern="^\.It Cm $name( Ns = .*)?\$" ;;
+		*) pattern="^\.It.*Cm $name Pq $default( , .*)?\$" ;;
+		esac
+		grep -qE "$pattern" "$man/$page" ||
+			fail "$page: option $name, default $default, is not described so"
+		count=$((count + 1))
+	done <"$scratch/options"
+	[ "$count" -ge "$least" ] || fail "$page: found only $count options"
+}
+options kvtier-file.5 25 backends/file/file.c backends/mem/mem.c backends/fault/rules.c src/settings.c
+options kvtier-s3.5 30 backends/s3/options.c
 
 # 5. C blocks of section 3
 cat examples/*.c backends/*/*.c include/kvtier/*.h | tr -s ' \t\n' '   ' | tr -s ' ' >"$scratch/compiled"
@@ -112,15 +118,21 @@ for page in $man/*.3; do
 done
 [ "$count" -ge 5 ] || fail "found only $count C blocks"
 
-# 6. Messages that kvtier-file(5) explains; strings that are split over lines are joined
-cat src/*.c backends/file/*.c include/kvtier/error.h | tr '\n\t\\' '   ' | tr -s ' ' |
-	sed 's/" "//g' >"$scratch/strings"
-sed -n '/^\.Sh DIAGNOSTICS/,/^\.Sh SEE/s/^\.It Dq //p' $man/kvtier-file.5 >"$scratch/messages"
-[ "$(wc -l <"$scratch/messages")" -ge 10 ] || fail "kvtier-file.5: hardly any message"
-while read -r message; do
-	grep -qF -- "$message" "$scratch/strings" ||
-		fail "kvtier-file.5: nothing says \"$message\""
-done <"$scratch/messages"
+# 6. Messages that an operator is told about; strings that are split over lines are joined
+# messages PAGE LEAST FILES...: each message of the page is in a string of the files
+messages()
+{
+	page=$1 least=$2
+	shift 2
+	cat "$@" | tr '\n\t\\' '   ' | tr -s ' ' | sed 's/" "//g' >"$scratch/strings"
+	sed -n '/^\.Sh DIAGNOSTICS/,/^\.Sh SE/s/^\.It Dq //p' "$man/$page" >"$scratch/messages"
+	[ "$(wc -l <"$scratch/messages")" -ge "$least" ] || fail "$page: hardly any message"
+	while read -r message; do
+		grep -qF -- "$message" "$scratch/strings" || fail "$page: nothing says \"$message\""
+	done <"$scratch/messages"
+}
+messages kvtier-file.5 10 src/*.c backends/file/*.c include/kvtier/error.h
+messages kvtier-s3.5 8 backends/s3/*.c
 
 # 7. The second opinion on the markup
 if command -v mandoc >/dev/null; then
