@@ -26,13 +26,21 @@ void kvt__s3_cache_destroy(struct s3_cache *cache);
 /* *infop is filled for a hit: length and version; ages are -1. */
 enum s3_cache_answer kvt__s3_cache_look(struct s3_cache *cache, const char *name,
 					struct kvt_object_info *infop);
-/* A request that asks or changes the server takes a ticket before it is sent, and hands it in with
- * what it learnt: an answer that is older than a forget, or than another answer to a later ticket,
- * is not kept. */
+/*
+ * A request that asks or changes the server takes a ticket before it is sent, and hands it in with
+ * what it learnt. An answer is not kept when anything was forgotten, stored or learnt by a later
+ * ticket since its ticket was taken: it may tell of the time before. Nor is one kept whose version
+ * is over S3_CACHE_VERSION_BYTES long, or whose length is not known.
+ */
+#define S3_CACHE_VERSION_BYTES 48u
 uint64_t kvt__s3_cache_ticket(struct s3_cache *cache);
 void kvt__s3_cache_hit(struct s3_cache *cache, const char *name, uint64_t ticket,
 		       const struct kvt_object_info *info);
 void kvt__s3_cache_miss(struct s3_cache *cache, const char *name, uint64_t ticket);
+/* Our own store was acknowledged: as a hit, and what others learnt meanwhile is older, whatever
+ * their tickets. */
+void kvt__s3_cache_stored(struct s3_cache *cache, const char *name, uint64_t ticket,
+			  const struct kvt_object_info *info);
 /* Nothing is known of it any more. */
 void kvt__s3_cache_forget(struct s3_cache *cache, const char *name);
 
