@@ -222,9 +222,9 @@ static void proxies_have_no_password_in_an_option(void **state)
 		"proxy=socks5://http://p:1",
 		"proxy=p:0",
 		"proxy=http://p:1/x",
-		"proxy=http://user:" SCENE_SECRET "@p:1",
-		"proxy=" SCENE_SECRET "@p:1",
-		"proxy=socks5://u:" SCENE_SECRET "@p:1",
+		("proxy=http://user:" SCENE_SECRET "@p:1"),
+		("proxy=" SCENE_SECRET "@p:1"),
+		("proxy=socks5://u:" SCENE_SECRET "@p:1"),
 	};
 	struct scene *scene = *state;
 
@@ -403,7 +403,7 @@ static void a_key_of_ours_goes_with_each_request(void **state)
 {
 	static const char *const bad[] = {
 		"sse_c_key=",
-		"sse_c_key=" SCENE_SECRET,
+		("sse_c_key=" SCENE_SECRET),
 		/* 31 and 33 bytes, no base64, and bits behind the end */
 		"sse_c_key=MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZQ==",
 		"sse_c_key=MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWYw",
