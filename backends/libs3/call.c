@@ -161,11 +161,10 @@ int kvt__libs3_call_run(struct libs3_call *call)
 	return kvt__libs3_error(call->status);
 }
 
-void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io, int error)
+void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io)
 {
 	const char *what = call->why;
 
-	(void)error;
 	if (!what && call->expired)
 		what = "the deadline has passed";
 	if (!what)

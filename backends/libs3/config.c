@@ -14,8 +14,7 @@ const struct kvt_option_spec kvt__libs3_option_specs[] = {
 	{"scheme", NULL, "http or https, for an endpoint without one; default https"},
 	{"verify", "on", "off: certificates are not verified; libs3 2.0 cannot verify"},
 	{"addressing", "path", "path (host/bucket) or virtual (bucket.host)"},
-	{"access_key", NULL,
-	 "access key id, or \"anonymous\": not signed; default AWS_ACCESS_KEY_ID"},
+	{"access_key", NULL, "access key id; default AWS_ACCESS_KEY_ID"},
 	{"secret_key", NULL, "secret of the access key; default AWS_SECRET_ACCESS_KEY"},
 #ifdef KVT_LIBS3_HAVE_TOKEN
 	{"session_token", NULL, "token of temporary keys; default AWS_SESSION_TOKEN"},
@@ -240,14 +239,13 @@ static int read_keys(struct reader *r)
 		if (!access && !secret)
 			token = NULL;
 	}
-	if (access && !strcmp(access, "anonymous") && !secret && !token)
-		return 0;
+	/* libs3 signs everything: it cannot do without. */
 	if (!access || !*access || !secret || !*secret) {
 		r->host->fail(r->host, is_given ? "s3+libs3: options access_key and secret_key: "
-						  "expected both, or access_key=anonymous alone"
+						  "expected both"
 						: "s3+libs3: no keys, expected options access_key "
-						  "and secret_key, AWS_ACCESS_KEY_ID and "
-						  "AWS_SECRET_ACCESS_KEY, or access_key=anonymous");
+						  "and secret_key, or AWS_ACCESS_KEY_ID and "
+						  "AWS_SECRET_ACCESS_KEY");
 		return is_given ? KVT_EINVAL : KVT_ECONFIG;
 	}
 	if (token && !LIBS3_HAS_TOKEN) {

@@ -81,7 +81,7 @@ static int get_send(struct libs3_session *session, struct kvt_io *io, uint64_t a
 		error = KVT_EPROTO;
 	}
 	if (error)
-		kvt__libs3_tell(&get->call, io, error);
+		kvt__libs3_tell(&get->call, io);
 	return error;
 }
 

@@ -116,7 +116,7 @@ int kvt__libs3_list(struct libs3_session *session, struct kvt_io *io)
 		error = KVT_EPROTO;
 	}
 	if (error) {
-		kvt__libs3_tell(&list.call, io, error);
+		kvt__libs3_tell(&list.call, io);
 		return error;
 	}
 	memcpy(io->list_token, list.last, strlen(list.last) + 1);

@@ -101,10 +101,7 @@ static void set_limits(const struct libs3_backend *b, struct kvt_backend_limits 
 	(void)snprintf(limits->detail, sizeof(limits->detail),
 		       "endpoint=%s://%s bucket=%s addressing=%s signature=%s multipart=%s",
 		       config->https ? "https" : "http", config->host, config->bucket,
-		       config->is_virtual ? "virtual" : "path",
-		       !config->access_key ? "none"
-		       : LIBS3_HAS_REGION  ? "4"
-					   : "2",
+		       config->is_virtual ? "virtual" : "path", LIBS3_HAS_REGION ? "4" : "2",
 		       LIBS3_HAS_MULTIPART ? "yes" : "no");
 }
 

@@ -115,7 +115,7 @@ bool kvt__libs3_call_begin(struct libs3_call *call);
  * Returns the result code. */
 int kvt__libs3_call_run(struct libs3_call *call);
 /* The one line of a failed io: "get key of bucket at host: ErrorSlowDown: message". */
-void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io, int error);
+void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io);
 /* A line of its own: `what` is the cause. */
 void kvt__libs3_say(struct libs3_session *session, struct kvt_io *io, const char *verb,
 		    const char *what);

@@ -103,7 +103,7 @@ int kvt__libs3_ask(struct libs3_session *session, struct kvt_io *io, const char 
 		error = KVT_EPROTO;
 	}
 	if (error)
-		kvt__libs3_tell(&head.call, io, error);
+		kvt__libs3_tell(&head.call, io);
 	return error;
 }
 
@@ -144,6 +144,6 @@ int kvt__libs3_remove(struct libs3_session *session, struct kvt_io *io)
 				 LIBS3_ON(session->context), &handler, &call);
 	error = kvt__libs3_call_run(&call);
 	if (error)
-		kvt__libs3_tell(&call, io, error);
+		kvt__libs3_tell(&call, io);
 	return error;
 }

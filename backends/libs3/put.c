@@ -76,27 +76,17 @@ static int put_data(int room, char *buffer, void *callback_data)
 }
 
 /* One PUT. 0 when the server may have taken it. */
-static int put_send(struct libs3_session *session, struct kvt_io *io, struct libs3_source *source,
-		    const char *mark)
+static int put_send(struct libs3_session *session, struct put_call *put, const char *mark)
 {
 	static const S3PutObjectHandler handler = {
 		{kvt__libs3_on_properties, kvt__libs3_on_complete}, put_data};
-	struct put_call put = {.call = kvt__libs3_call(session, io, "put"), .source = source};
 	S3NameValue pair;
 	const S3PutProperties properties = kvt__libs3_put_properties(mark, &pair);
-	int error;
 
-	if (kvt__libs3_call_begin(&put.call))
-		S3_put_object(&session->backend->bucket, session->key, source->length, &properties,
-			      LIBS3_ON(session->context), &handler, &put);
-	error = kvt__libs3_call_run(&put.call);
-	/* Without a "100 Continue" libs3 2.0 says so whatever the answer was. */
-	if (error && put.call.status == S3StatusConnectionFailed && !put.call.expired &&
-	    source->done == source->length)
-		error = 0;
-	if (error)
-		kvt__libs3_tell(&put.call, io, error);
-	return error;
+	if (kvt__libs3_call_begin(&put->call))
+		S3_put_object(&session->backend->bucket, session->key, put->source->length,
+			      &properties, LIBS3_ON(session->context), &handler, put);
+	return kvt__libs3_call_run(&put->call);
 }
 
 static bool is_same(const struct libs3_object *a, const struct libs3_object *b)
@@ -140,7 +130,6 @@ int kvt__libs3_store(struct libs3_session *session, struct kvt_io *io, struct li
 {
 	struct libs3_witness witness = {0};
 	char mark[LIBS3_MARK_BYTES];
-	int error;
 
 	kvt__libs3_forget(session);
 	if (!kvt__libs3_mark_make(mark, source->length)) {
@@ -148,11 +137,22 @@ int kvt__libs3_store(struct libs3_session *session, struct kvt_io *io, struct li
 		return KVT_EINTERNAL;
 	}
 	for (unsigned try = 0; try < PUT_TRIES; try++) {
+		struct put_call put = {.call = kvt__libs3_call(session, io, "put"),
+				       .source = source};
+		int sent, error;
+
 		if (try > 0)
 			kvt__libs3_source_rewind(source);
-		error = put_send(session, io, source, mark);
-		if (!error)
+		sent = put_send(session, &put, mark);
+		/* When the answer got lost, or was none for want of a "100 Continue" (2.0), the
+		 * object may be there all the same. */
+		error = sent;
+		if (!sent || (sent == KVT_ENET && source->done == source->length))
 			error = kvt__libs3_confirm(session, io, mark, &witness);
+		if (sent && error) {
+			kvt__libs3_tell(&put.call, io);
+			return sent;
+		}
 		if (error != KVT_EAGAIN)
 			return error;
 	}
