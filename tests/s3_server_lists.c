@@ -113,8 +113,7 @@ static void tell_page_locked(struct listing *l)
 			end = strstr(key + strlen(l->prefix), l->delimiter);
 		if (end)
 			bytes = (size_t)(end - key) + strlen(l->delimiter);
-		if (strncmp(key, l->after, bytes) < 0 ||
-		    (strncmp(key, l->after, bytes) == 0 && (end || strlen(l->after) == bytes)))
+		if (end ? strncmp(key, l->after, bytes) <= 0 : strcmp(key, l->after) <= 0)
 			continue;
 		if (end && l->last && strlen(l->last) == bytes && !strncmp(l->last, key, bytes))
 			continue;
