@@ -252,12 +252,40 @@ static void a_listing_of_uploads_hands_over_its_items(void **state)
 
 static void markers_that_come_before_the_encoding_type_are_decoded_too(void **state)
 {
-	struct s3_xml *xml = read_all("<ListBucketResult><Prefix>a%2Fb+c</Prefix>"
-				      "<EncodingType>url</EncodingType></ListBucketResult>",
+	struct s3_xml *xml = read_all("<ListMultipartUploadsResult>"
+				      "<NextKeyMarker>a%2Fb+c</NextKeyMarker>"
+				      "<EncodingType>url</EncodingType>"
+				      "</ListMultipartUploadsResult>",
 				      NULL);
 
 	(void)state;
-	assert_text(xml, "Prefix", "a/b c");
+	assert_text(xml, "NextKeyMarker", "a/b c");
+	kvt__s3_xml_destroy(xml);
+}
+
+/* Ceph encodes the keys, and neither the prefix nor the token. */
+static void a_listing_of_ceph_is_read(void **state)
+{
+	struct seen seen = {0};
+	struct s3_xml *xml =
+		read_all(DECLARATION
+			 "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+			 "<EncodingType>url</EncodingType><Name>b</Name><Prefix>kv/100%+</Prefix>"
+			 "<MaxKeys>1</MaxKeys><IsTruncated>true</IsTruncated><Contents>"
+			 "<Key>kv%2F100%25%2B%20b.bin</Key>"
+			 "<LastModified>2026-12-01T01:38:03.928Z</LastModified>"
+			 "<ETag>&quot;9dd4e461268c8034f5c8564e155c67a6&quot;</ETag><Size>1</Size>"
+			 "<StorageClass>STANDARD</StorageClass><Type>Normal</Type></Contents>"
+			 "<NextContinuationToken>kv/100%+ b.bin</NextContinuationToken>"
+			 "<KeyCount>1</KeyCount></ListBucketResult>",
+			 &seen);
+
+	(void)state;
+	assert_int_equal(seen.count, 1);
+	assert_string_equal(seen.items[0], "kv/100%+ b.bin|\"9dd4e461268c8034f5c8564e155c67a6\"||"
+					   "2026-12-01T01:38:03.928Z|1");
+	assert_text(xml, "Prefix", "kv/100%+");
+	assert_text(xml, "NextContinuationToken", "kv/100%+ b.bin");
 	kvt__s3_xml_destroy(xml);
 }
 
@@ -537,6 +565,7 @@ int main(void)
 		cmocka_unit_test(a_listing_hands_over_its_items),
 		cmocka_unit_test(a_listing_of_uploads_hands_over_its_items),
 		cmocka_unit_test(markers_that_come_before_the_encoding_type_are_decoded_too),
+		cmocka_unit_test(a_listing_of_ceph_is_read),
 		cmocka_unit_test(items_that_come_before_the_encoding_type_may_need_no_decoding),
 		cmocka_unit_test(broken_escapes_are_refused),
 		cmocka_unit_test(what_is_no_xml_is_refused),

@@ -306,11 +306,11 @@ static int s3_item_end(struct s3_xml *xml)
 }
 
 /* Where in the document the encoding is named differs from server to server, so that what is not
- * handed over along the way is decoded at the end. */
+ * handed over along the way is decoded at the end. Prefix and the like only repeat the request, and
+ * Ceph repeats them as they were. */
 static int s3_root_end(struct s3_xml *xml)
 {
-	static const char *const encoded[] = {"Prefix", "Delimiter", "KeyMarker", "NextKeyMarker",
-					      "StartAfter"};
+	static const char *const encoded[] = {"KeyMarker", "NextKeyMarker"};
 
 	if (!xml->is_url)
 		return 0;
