@@ -624,8 +624,26 @@ class Bench(ToolCase):
             self.check(stored, "store", 100, 65536)
             self.check(loaded, "load", 100, 65536)
             self.assertEqual(stored["bytes"], 100 * 65536)
+            self.assertEqual(stored["backend"], "")  # files have nothing to learn
             self.assertIn(stored["limited_by"], ("storage", "CPU", "staging", "device", "queue"))
         self.assertEqual(self.run_json("ls", *self.common), [])
+
+    def test_what_a_backend_has_learnt_is_shown(self):
+        modules = pathlib.Path(TOOL).resolve().parent / "modules"
+        if not (modules / "kvtier-backend-skeleton.so").exists():
+            self.skipTest("no module of the skeleton in %s" % modules)
+        store = ["--store", "skeleton:", "-o", "module_dir=%s" % modules]
+        small = ["--op", "store", "--chunk-bytes", "4KiB", "--chunks", "20", "--keep"]
+        (stored,) = self.run_json("bench", *store, "--namespace", "ns", *small)
+        self.assertEqual(stored["backend"], "objects=21")  # and config.json
+        text = self.run_tool("bench", *store, "--namespace", "ns", *small).stdout
+        self.assertIn(b"backend: objects=21\n", text)
+        findings = {line["probe"]: line["value"] for line in self.run_json("probe", *store)}
+        self.assertEqual(findings["learnt"], "objects=0")
+        (figures,) = self.run_json(
+            "replay", *store, "--namespace", "ns", "--block-bytes", "4KiB", "--requests", "3", TRACE
+        )
+        self.assertRegex(figures["backend"], "^objects=[0-9]+$")
 
     def test_geometry_and_partial_chunks(self):
         shape = ("--chunk-bytes", "48000", "--chunks", "60", "--geometry", "4x3")
@@ -726,6 +744,7 @@ class Replay(ToolCase):
         blocks, hits, distinct = self.simulate()
         (figures,) = self.replay()
         self.assertEqual(figures["requests"], 200)
+        self.assertEqual(figures["backend"], "")
         self.assertEqual((figures["blocks"], figures["hits"]), (blocks, hits))
         self.assertEqual(figures["hit_bytes"], hits * 8192)
         self.assertEqual(figures["stored_bytes"], distinct * 8192)

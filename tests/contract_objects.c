@@ -266,20 +266,80 @@ static void a_touch_makes_the_access_time_now(void **state)
 static void a_cheap_head_answers_or_says_that_it_is_dear(void **state)
 {
 	struct contract *c = *state;
-	struct contract_io io = {
-		.t.io = {.op = KVT_IO_HEAD, .name = "cheap", .flags = KVT_IO_IF_CHEAP}};
+	struct contract_io io = {.t.io = {.op = KVT_IO_HEAD,
+					  .name = "cheap",
+					  .flags = KVT_IO_IF_CHEAP,
+					  .object_bytes = 5000}};
 	int result;
 
 	result = contract_io_run(c, &c->ts, &io);
 	assert_true(result == KVT_ENOENT || result == KVT_EAGAIN);
 	assert_int_equal(contract_put(c, "cheap", 5000, 1, 0, NULL, NULL), 0);
-	io = (struct contract_io){
-		.t.io = {.op = KVT_IO_HEAD, .name = "cheap", .flags = KVT_IO_IF_CHEAP}};
+	io = (struct contract_io){.t.io = {.op = KVT_IO_HEAD,
+					   .name = "cheap",
+					   .flags = KVT_IO_IF_CHEAP,
+					   .object_bytes = 5000}};
 	result = contract_io_run(c, &c->ts, &io);
 	if (result == KVT_EAGAIN)
 		assert_int_equal(io.t.answer, KVT_DONE);
 	else
 		assert_int_equal(result, 0);
+}
+
+static int cached_head(struct contract *c, struct testsession *ts, uint64_t *bytesp)
+{
+	struct contract_io io = {
+		.t.io = {.op = KVT_IO_HEAD, .name = "remembered", .flags = KVT_IO_CACHED_OK}};
+	int result = contract_io_run(c, ts, &io);
+
+	*bytesp = io.t.io.info.object_bytes;
+	return result;
+}
+
+/* Twice each time: once asked, and once perhaps remembered. */
+static void an_older_answer_tells_of_what_was_done_here_since(void **state)
+{
+	struct contract *c = *state;
+	struct testsession other;
+	uint64_t bytes;
+
+	assert_int_equal(testsession_open(&other, &c->tb, 2, 0), 0);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(cached_head(c, &other, &bytes), KVT_ENOENT);
+		for (uint64_t length = 5000; length > 0; length -= 2500) {
+			assert_int_equal(
+				contract_put(c, "remembered", length, length, 0, NULL, NULL), 0);
+			for (int i = 0; i < 2; i++) {
+				assert_int_equal(cached_head(c, &other, &bytes), 0);
+				assert_int_equal(bytes, length);
+			}
+		}
+		assert_int_equal(contract_simple(c, KVT_IO_REMOVE, "remembered", NULL, NULL), 0);
+	}
+	assert_int_equal(cached_head(c, &c->ts, &bytes), KVT_ENOENT);
+	testsession_close(&other);
+}
+
+static void what_it_has_learnt_is_one_line(void **state)
+{
+	static const size_t rooms[] = {1, 2, 17, 256};
+	struct contract *c = *state;
+
+	if (!c->tb.ops.describe)
+		contract_skip("it does not describe what it learns");
+	assert_int_equal(contract_put(c, "learnt", 5000, 1, 0, NULL, NULL), 0);
+	for (size_t r = 0; r < sizeof(rooms) / sizeof(rooms[0]); r++) {
+		struct contract_buffer text = contract_buffer_make(rooms[r], 0);
+
+		memset(text.data, 0xEE, rooms[r]);
+		c->tb.ops.describe(c->tb.backend, (char *)text.data, rooms[r]);
+		const uint8_t *end = memchr(text.data, 0, rooms[r]);
+		assert_non_null(end);
+		for (const uint8_t *at = text.data; at < end; at++)
+			assert_true(*at >= 0x20 && *at != 0x7f);
+		contract_buffer_free(&text);
+	}
 }
 
 static void a_deadline_in_the_past_is_a_timeout_and_no_more(void **state)
@@ -332,6 +392,9 @@ static void limits_and_capabilities_make_sense(void **state)
 	assert_true(l->memory_alignment && !(l->memory_alignment & (l->memory_alignment - 1)));
 	assert_true(l->max_name_bytes >= 256);
 	assert_non_null(memchr(l->detail, 0, sizeof(l->detail)));
+	assert_true(l->default_part_bytes <= l->max_part_bytes);
+	if (l->merge_gap_bytes)
+		assert_true(l->capabilities & KVT_CAP_GET_DISCARD);
 	assert_int_equal(l->capabilities & contract_current->capabilities,
 			 contract_current->capabilities);
 	/* The table itself. */
@@ -358,6 +421,8 @@ const struct CMUnitTest contract_object_cases[] = {
 	cmocka_unit_test(names_of_the_greatest_length_work),
 	cmocka_unit_test(a_touch_makes_the_access_time_now),
 	cmocka_unit_test(a_cheap_head_answers_or_says_that_it_is_dear),
+	cmocka_unit_test(an_older_answer_tells_of_what_was_done_here_since),
+	cmocka_unit_test(what_it_has_learnt_is_one_line),
 	cmocka_unit_test(a_deadline_in_the_past_is_a_timeout_and_no_more),
 	cmocka_unit_test(an_unknown_request_is_a_usage_error),
 	{NULL, NULL, NULL, NULL, NULL},

@@ -152,7 +152,7 @@ static void figures_print(const struct bench *bench, bool json, const struct ben
 		if (object != NULL)
 			json_object_update_new(
 				object,
-				json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:b, s:s, s:s}",
+				json_pack("{s:o, s:o, s:o, s:o, s:o, s:s, s:f, s:b, s:s, s:s, s:o}",
 					  "bytes", cli_json_u64(figures->bytes), "lanes",
 					  cli_json_u64(options->lanes), "depth",
 					  cli_json_u64(options->depth), "job_chunks",
@@ -160,7 +160,7 @@ static void figures_print(const struct bench *bench, bool json, const struct ben
 					  cli_json_u64(options->jobs_in_flight), "geometry",
 					  geometry, "partial", options->partial, "verified",
 					  options->verify ? 1 : 0, "limited_by", limit, "limit",
-					  why));
+					  why, "backend", cli_json_text(figures->after.backend)));
 		cli_json_print(stdout, object);
 		return;
 	}
@@ -171,6 +171,8 @@ static void figures_print(const struct bench *bench, bool json, const struct ben
 	       (unsigned long long)options->job_chunks, percentile_us(figures, 0.50),
 	       percentile_us(figures, 0.95), percentile_us(figures, 0.99), figures->seconds);
 	printf("      limited by %s: %s\n", limit, why);
+	if (figures->after.backend[0] != '\0')
+		printf("      backend: %s\n", figures->after.backend);
 	printf("      %llu errors, %llu corrupt, %llu skipped%s\n",
 	       (unsigned long long)figures->errors, (unsigned long long)figures->corrupt,
 	       (unsigned long long)figures->skipped,

@@ -41,7 +41,7 @@ static void figures_print_json(const struct replay_options *options,
 	if (object != NULL)
 		json_object_update_new(
 			object,
-			json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:b}",
+			json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:b, s:o}",
 				  "stored", cli_json_u64(figures->stored), "skipped",
 				  cli_json_u64(figures->skipped), "vanished",
 				  cli_json_u64(figures->vanished), "errors",
@@ -49,7 +49,8 @@ static void figures_print_json(const struct replay_options *options,
 				  cli_json_u64(figures->hit_tokens), "block_bytes",
 				  cli_json_u64(options->block_bytes), "seconds", figures->seconds,
 				  "cpu_s", figures->cpu_seconds, "load_s", figures->load_s, "lag_s",
-				  figures->lag_s, "verified", options->verify ? 1 : 0));
+				  figures->lag_s, "verified", options->verify ? 1 : 0, "backend",
+				  cli_json_text(figures->backend)));
 	cli_json_print(stdout, object);
 }
 
@@ -81,6 +82,8 @@ static void figures_print_text(const struct replay_options *options,
 	if (options->speed != 0)
 		printf("pace    %g times the trace's clock, at most %.3f s late\n", options->speed,
 		       figures->lag_s);
+	if (figures->backend[0] != '\0')
+		printf("backend %s\n", figures->backend);
 	printf("bytes   %llu corrupt, %llu errors, %llu vanished%s\n",
 	       (unsigned long long)figures->corrupt, (unsigned long long)figures->errors,
 	       (unsigned long long)figures->vanished,

@@ -213,6 +213,10 @@ static int worker_init(struct replay *replay, const struct cli_common *common,
 
 static void replay_fini(struct replay *replay)
 {
+	struct kvt_stats stats = KVT_INIT(stats);
+
+	if (replay->worker != NULL && kvt_worker_stats(replay->worker, &stats) == 0)
+		memcpy(replay->figures->backend, stats.backend, sizeof(stats.backend));
 	/* Nothing may be freed that a lane could still use. */
 	kvt_worker_destroy(replay->worker, -1);
 	for (uint64_t i = 0; replay->slots != NULL && i < replay->options->concurrency; i++) {

@@ -52,6 +52,7 @@ struct replay_figures {
 	size_t sample_count, sample_room;
 	int64_t *loads_ns; /* of requests with hits, sorted; owned */
 	size_t load_count;
+	char backend[256]; /* what it has learnt: kvt_stats */
 };
 
 /* Replays into *figures, which is filled as far as it got also on failure: KVT_EINVAL for the

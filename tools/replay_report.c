@@ -306,6 +306,8 @@ static void results_write(FILE *file, const struct replay_options *options,
 	row(file, "Errors", "%llu", (unsigned long long)figures->errors);
 	row(file, "Wall clock", "%.2f s", figures->seconds);
 	row(file, "CPU", "%.2f s of the whole process", figures->cpu_seconds);
+	if (figures->backend[0] != '\0')
+		row(file, "Backend", "%s", figures->backend);
 	if (options->speed != 0)
 		row(file, "Latest start behind its time", "%.3f s", figures->lag_s);
 	fputs("</table></div>\n", file);

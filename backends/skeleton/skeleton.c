@@ -538,6 +538,16 @@ static void skeleton_close(void *backend)
 	b->host->free(b->host, b);
 }
 
+/* What an operator may want to know of an open place. On any thread, so under the lock. */
+static void skeleton_describe(void *backend, char *text, size_t bytes)
+{
+	struct skeleton *b = backend;
+
+	pthread_mutex_lock(&b->lock);
+	(void)snprintf(text, bytes, "objects=%llu", (unsigned long long)b->object_count);
+	pthread_mutex_unlock(&b->lock);
+}
+
 /*
  * The table. struct_size and abi tell the core which header this was built against. poll and wake
  * stay NULL: a blocking backend. forked stays NULL too: it would close descriptors in a forked
@@ -553,6 +563,7 @@ static const struct kvt_backend_ops skeleton_ops = {
 	.session_open = skeleton_session_open,
 	.session_close = skeleton_session_close,
 	.submit = skeleton_submit,
+	.describe = skeleton_describe,
 };
 
 KVT_API const struct kvt_backend_ops *kvt_backend_entry(const struct kvt_host *host);

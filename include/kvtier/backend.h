@@ -175,7 +175,8 @@ enum kvt_io_flag {
 	 * (DONE), and the core goes on with a put under KVT_IO_IF_ABSENT. io->object_bytes is the
 	 * length to be stored. */
 	KVT_IO_IF_CHEAP = 1 << 3,
-	/* head: an answer that was true a short while ago will do. */
+	/* head: an answer that was true a short while ago will do, provided that it tells of what
+	 * was done by this backend's own sessions since. */
 	KVT_IO_CACHED_OK = 1 << 4,
 };
 
