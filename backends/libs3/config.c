@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define DEFAULT_MAX_OBJECT_BYTES (256 * LIBS3_MIB)
+#define CLEAN_BYTES		 200u
 #define MAX_PREFIX_BYTES	 700u
 
 const struct kvt_option_spec kvt__libs3_option_specs[] = {
@@ -63,9 +64,22 @@ static char *keep(struct reader *r, const char *text, size_t bytes)
 	return copy;
 }
 
+/* Fit for one line, and short. */
+static const char *clean(const char *text, char to[CLEAN_BYTES])
+{
+	size_t n = 0;
+
+	for (; text[n] && n + 1 < CLEAN_BYTES; n++)
+		to[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+	to[n] = '\0';
+	return to;
+}
+
 static int refuse(const struct reader *r, const char *name, const char *value, const char *expected)
 {
-	r->host->fail(r->host, "s3+libs3: option %s: \"%.200s\", expected %s", name, value,
+	char text[CLEAN_BYTES];
+
+	r->host->fail(r->host, "s3+libs3: option %s: \"%s\", expected %s", name, clean(value, text),
 		      expected);
 	return KVT_EINVAL;
 }
@@ -76,14 +90,15 @@ static int refuse(const struct reader *r, const char *name, const char *value, c
 static int read_location(struct reader *r)
 {
 	const char *at = r->from->location, *end, *slash;
+	char text[CLEAN_BYTES];
 	S3Status status;
 	size_t n;
 
 	if (strncmp(at, "//", 2) != 0 || strpbrk(at, "?#@")) {
 		r->host->fail(r->host,
-			      "s3+libs3:%.200s: expected s3+libs3://bucket/prefix, and "
-			      "options apart from it",
-			      strchr(at, '@') ? "//..." : at);
+			      "s3+libs3:%s: expected s3+libs3://bucket/prefix, and options apart "
+			      "from it",
+			      strchr(at, '@') ? "//..." : clean(at, text));
 		return KVT_EINVAL;
 	}
 	at += 2;
@@ -92,8 +107,8 @@ static int read_location(struct reader *r)
 	status = S3_validate_bucket_name(
 		r->config->bucket, r->config->is_virtual ? S3UriStyleVirtualHost : S3UriStylePath);
 	if (status != S3StatusOK) {
-		r->host->fail(r->host, "s3+libs3: bucket \"%.200s\": %s", r->config->bucket,
-			      S3_get_status_name(status));
+		r->host->fail(r->host, "s3+libs3: bucket \"%s\": %s",
+			      clean(r->config->bucket, text), S3_get_status_name(status));
 		return KVT_EINVAL;
 	}
 	for (at += n; *at == '/'; at++)
@@ -106,9 +121,9 @@ static int read_location(struct reader *r)
 		if (slash == c || (slash - c == 1 && *c == '.') ||
 		    (slash - c == 2 && c[0] == '.' && c[1] == '.')) {
 			r->host->fail(r->host,
-				      "s3+libs3: prefix \"%.200s\": expected components other than "
+				      "s3+libs3: prefix \"%s\": expected components other than "
 				      "\".\", \"..\" and \"\"",
-				      at);
+				      clean(at, text));
 			return KVT_EINVAL;
 		}
 	}
@@ -171,6 +186,7 @@ static int read_endpoint(struct reader *r)
 	static const char expected[] = "http://host[:port] or https://host[:port]";
 	const char *name = "endpoint", *text = option(r, name), *rest, *scheme;
 	struct libs3_config *config = r->config;
+	char cleaned[CLEAN_BYTES];
 	size_t n;
 
 	if (!text && (text = environment("AWS_ENDPOINT_URL_S3")))
@@ -206,8 +222,8 @@ static int read_endpoint(struct reader *r)
 	config->host = keep(r, rest, n);
 	if (!is_authority(config->host) || rest[n + strspn(rest + n, "/")]) {
 		/* It may hold a password. */
-		r->host->fail(r->host, "s3+libs3: %s: \"%.100s\", expected %s without more", name,
-			      strchr(text, '@') ? "..." : text, expected);
+		r->host->fail(r->host, "s3+libs3: %s: \"%s\", expected %s without more", name,
+			      strchr(text, '@') ? "..." : clean(text, cleaned), expected);
 		return strcmp(name, "endpoint") ? KVT_ECONFIG : KVT_EINVAL;
 	}
 	config->is_loopback = is_loopback(config->host);
