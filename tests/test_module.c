@@ -3,10 +3,19 @@
  */
 #include "support.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KVT_TEST_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KVT_TEST_SANITIZER
+#endif
+#endif
 
 #define SOMEBODY_ELSE 54321
 
@@ -59,9 +68,9 @@ static char *module_dir;
 
 static int make_module_dir(void **state)
 {
-	static const char *const names[] = {"tiny",	  "s3+tiny",  "shell",
-					    "oldabi",	  "refuses",  "othername",
-					    "incomplete", "nosymbol", "unresolved"};
+	static const char *const names[] = {"tiny",	  "s3+tiny",   "shell",	     "oldabi",
+					    "refuses",	  "othername", "incomplete", "nosymbol",
+					    "unresolved", "apart"};
 
 	(void)state;
 	module_dir = test_temp_dir_on_disk();
@@ -150,6 +159,30 @@ static void a_wrapper_may_be_a_module(void **state)
 	assert_ok(kvt_store_probe(store, NULL, NULL));
 	assert_ok(kvt_store_close(store));
 	assert_fails(KVT_EINVAL, "wraps another backend", open_with("shell:", options, 1, &store));
+}
+
+static void a_module_finds_its_own_names_first(void **state)
+{
+	struct kvt_option options[] = {{"module_dir", module_dir}};
+	struct kvt_store_info info = KVT_INIT(info);
+	struct kvt_store *store;
+	void *library = dlopen(KVT_TEST_FAKE_MODULE_DIR "/global.so", RTLD_NOW | RTLD_GLOBAL);
+
+	(void)state;
+	if (library == NULL)
+		fail_msg("%s", dlerror());
+	assert_ok(open_with("apart:", options, 1, &store));
+	assert_ok(kvt_store_get_info(store, &info));
+#ifdef KVT_TEST_SANITIZER
+	/* Sanitizers refuse RTLD_DEEPBIND: the module is loaded all the same. */
+	assert_string_equal(info.backend_detail, "of the program");
+#else
+	assert_string_equal(info.backend_detail, "of the module");
+#endif
+	assert_ok(kvt_store_close(store));
+	/* And nobody else finds them. */
+	assert_null(dlsym(RTLD_DEFAULT, "kvt_backend_entry"));
+	assert_int_equal(dlclose(library), 0);
 }
 
 /* ---- Modules that do not ---- */
@@ -323,6 +356,7 @@ int main(void)
 		cmocka_unit_test(a_built_in_scheme_is_not_replaced_by_a_module),
 		cmocka_unit_test(a_scheme_with_a_plus_is_a_module_of_its_own),
 		cmocka_unit_test(a_wrapper_may_be_a_module),
+		cmocka_unit_test(a_module_finds_its_own_names_first),
 		cmocka_unit_test(what_is_wrong_inside_a_module_is_said),
 		cmocka_unit_test(relative_paths_are_refused),
 		cmocka_unit_test(what_is_no_shared_object_is_refused),
