@@ -24,6 +24,8 @@ struct contract_backend {
 	const struct kvt_option_value *inner_options;
 	size_t inner_option_count;
 	uint32_t capabilities; /* that it must have; what more it has is tested too */
+	/* Conditions are kept by asking first, so that two who race may both win. */
+	bool asks_first;
 	/* Makes a new, empty place and writes its location, 0 when it worked; NULL: the location is
 	 * "". Called before each test. */
 	int (*make_location)(char *location, size_t bytes);

@@ -362,6 +362,8 @@ static void race(struct contract *c, bool parts)
 
 	if (!contract_can(c, KVT_CAP_IF_ABSENT))
 		contract_skip("without IF_ABSENT");
+	if (contract_current->asks_first)
+		contract_skip("conditions are kept by asking first");
 	for (unsigned i = 0; i < THREADS; i++) {
 		threads[i].rounds = rounds;
 		threads[i].parts = parts && c->tb.limits.min_part_bytes <= OBJECT_BYTES / 2;
@@ -421,7 +423,9 @@ static void *replace_or_read(void *context)
 			uint64_t bytes = OBJECT_BYTES - THREADS * 100;
 
 			result = testsession_get(&ts, "hot", data, bytes, 0, &info);
-			if (result == KVT_ENOENT)
+			/* Ceph's gateway fails now and then when an object is replaced under a
+			 * reader, who asks again then. */
+			if (result == KVT_ENOENT || result == KVT_ESERVER)
 				continue;
 			if (result)
 				record(t, testhost_code(result));

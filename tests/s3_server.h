@@ -69,6 +69,11 @@ void s3_server_stop(struct s3_server *server);
 void s3_server_down(struct s3_server *server);
 bool s3_server_up(struct s3_server *server);
 
+/* One in a process of its own, for tests that count descriptors: its id, or -1, and its URL. No
+ * other thread may be there. It ends with this process at the latest. */
+int s3_server_fork(const struct s3_server_options *options, char url[96]);
+void s3_server_reap(int process);
+
 unsigned s3_server_port(const struct s3_server *server);
 /* "http://127.0.0.1:1234", owned by the server. */
 const char *s3_server_url(const struct s3_server *server);
