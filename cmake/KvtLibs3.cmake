@@ -73,3 +73,24 @@ else()
 	endif()
 	message(STATUS "Module s3+libs3: ${KVT_LIBS3_LIBRARY}, ${libs3_features}")
 endif()
+
+# The same sources against the interface of 4.1, on a libs3 in memory: what only newer versions can do
+# is tested where 2.0 is at hand, or none.
+if(KVT_TESTS)
+	set(libs3_4_dir ${PROJECT_SOURCE_DIR}/tests/libs3_4)
+	kvt_libs3_features(libs3_4_definitions KVT_LIBS3_4 ${libs3_4_dir})
+	list(LENGTH libs3_4_definitions libs3_4_count)
+	if(NOT libs3_4_count EQUAL 5)
+		message(FATAL_ERROR "libs3 4.1: found \"${libs3_4_definitions}\", expected 5 features")
+	endif()
+	file(GLOB libs3_4_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backends/libs3/*.c
+	     ${libs3_4_dir}/*.c)
+	add_library(kvtier-backend-libs3-4 MODULE ${libs3_4_sources})
+	target_compile_definitions(kvtier-backend-libs3-4 PRIVATE ${libs3_4_definitions})
+	target_include_directories(kvtier-backend-libs3-4 PRIVATE ${PROJECT_SOURCE_DIR}/include
+				   ${libs3_4_dir})
+	target_link_libraries(kvtier-backend-libs3-4 PRIVATE Threads::Threads)
+	set_target_properties(kvtier-backend-libs3-4 PROPERTIES
+			      PREFIX "" OUTPUT_NAME "kvtier-backend-s3+libs3"
+			      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/libs3_4)
+endif()

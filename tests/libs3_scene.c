@@ -12,15 +12,19 @@
 
 const struct kvt_backend_ops *libs3_ops;
 
-const struct kvt_backend_ops *libs3_load(const char *file)
+void *libs3_symbol(const char *path, const char *name)
+{
+	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+	return module ? dlsym(module, name) : NULL;
+}
+
+const struct kvt_backend_ops *libs3_load(const char *path)
 {
 	static struct testhost th;
-	char *path = test_format("%s/%s", KVT_TEST_MODULE_DIR, file);
-	void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	void *symbol = module ? dlsym(module, KVT_BACKEND_ENTRY) : NULL;
+	void *symbol = libs3_symbol(path, KVT_BACKEND_ENTRY);
 	kvt_backend_entry_fn entry;
 
-	free(path);
 	if (!symbol) {
 		printf("skipped: the module on libs3 is not built: %s\n", dlerror());
 		return NULL;

@@ -8,10 +8,15 @@
 #include "s3_server.h"
 #include "testhost.h"
 
-/* The table of a module in the folder of modules; NULL, with the reason printed, when it is not
- * built. */
-const struct kvt_backend_ops *libs3_load(const char *file);
-/* Whether the environment says nothing about S3 from now on. */
+/* The module on libs3 as it is installed here, and on one of version 4.1 in memory. */
+#define LIBS3_PACKAGED	KVT_TEST_MODULE_DIR "/kvtier-backend-s3+libs3.so"
+#define LIBS3_IN_MEMORY KVT_TEST_BIN_DIR "/libs3_4/kvtier-backend-s3+libs3.so"
+
+/* The table of a module; NULL, with the reason printed, when it is not built. */
+const struct kvt_backend_ops *libs3_load(const char *path);
+/* A symbol of it. */
+void *libs3_symbol(const char *path, const char *name);
+/* The environment says nothing about S3 from now on. */
 void libs3_clear_environment(void);
 
 /* An opened module, with a session of its own. */

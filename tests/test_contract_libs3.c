@@ -41,7 +41,7 @@ int main(void)
 	pid_t child;
 
 	libs3_clear_environment();
-	libs3_ops = libs3_load("kvtier-backend-s3+libs3.so");
+	libs3_ops = libs3_load(LIBS3_PACKAGED);
 	if (!libs3_ops)
 		return 77;
 	if (pipe(tell) || pipe(life) || (child = fork()) < 0)

@@ -323,7 +323,7 @@ int main(void)
 	};
 
 	libs3_clear_environment();
-	libs3_ops = libs3_load("kvtier-backend-s3+libs3.so");
+	libs3_ops = libs3_load(LIBS3_PACKAGED);
 	if (!libs3_ops)
 		return 77;
 	return cmocka_run_group_tests_name("libs3 options", tests, NULL, NULL);

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
@@ -138,22 +137,36 @@ static void drive(struct libs3_call *call)
 	}
 }
 
-/* The core's lanes have SIGPIPE blocked, threads that make blocking store calls may not. */
-int kvt__libs3_call_run(struct libs3_call *call)
+void kvt__libs3_pipe_begin(struct libs3_pipe_guard *guard)
 {
-	static const struct timespec no_time;
-	sigset_t pipe_set, before, pending;
-	bool was_pending;
+	sigset_t pipe_set, pending;
 
 	sigemptyset(&pipe_set);
 	sigaddset(&pipe_set, SIGPIPE);
-	(void)pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
-	was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-	drive(call);
-	if (!was_pending)
+	(void)pthread_sigmask(SIG_BLOCK, &pipe_set, &guard->before);
+	guard->was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+}
+
+void kvt__libs3_pipe_end(const struct libs3_pipe_guard *guard)
+{
+	static const struct timespec no_time;
+	sigset_t pipe_set;
+
+	sigemptyset(&pipe_set);
+	sigaddset(&pipe_set, SIGPIPE);
+	if (!guard->was_pending)
 		while (sigtimedwait(&pipe_set, NULL, &no_time) < 0 && errno == EINTR)
 			;
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	(void)pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+}
+
+int kvt__libs3_call_run(struct libs3_call *call)
+{
+	struct libs3_pipe_guard guard;
+
+	kvt__libs3_pipe_begin(&guard);
+	drive(call);
+	kvt__libs3_pipe_end(&guard);
 	if (call->stopped)
 		return call->stopped;
 	if (call->expired)

@@ -23,10 +23,10 @@ const struct kvt_option_spec kvt__libs3_option_specs[] = {
 #ifdef KVT_LIBS3_HAVE_REGION
 	{"region", NULL, "what signatures name; default AWS_REGION, us-east-1"},
 #endif
+#ifndef KVT_LIBS3_HAVE_MULTIPART
 	{"max_object_bytes", "256MiB",
-	 "largest object; objects in parts are gathered in this much memory each where libs3 has "
-	 "no "
-	 "multipart uploads"},
+	 "largest object: one that comes in parts takes as much memory until it is complete"},
+#endif
 	{NULL, NULL, NULL},
 };
 

@@ -11,7 +11,8 @@
  *     object.c     head, remove
  *     get.c        get
  *     put.c        put, and how it is confirmed
- *     parts.c      objects in parts, gathered in memory or sent as a multipart upload
+ *     parts.c      objects in parts, gathered in memory
+ *     multipart.c  the same as multipart uploads, where libs3 has them
  *     list.c       list
  *
  * libs3 takes a good deal for success that is none, whatever its version: a body that was cut off,
@@ -21,6 +22,7 @@
 #ifndef KVT_LIBS3_MODULE_H
 #define KVT_LIBS3_MODULE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -123,6 +125,15 @@ void kvt__libs3_say(struct libs3_session *session, struct kvt_io *io, const char
 void kvt__libs3_on_complete(S3Status status, const S3ErrorDetails *details, void *callback_data);
 S3Status kvt__libs3_on_properties(const S3ResponseProperties *properties, void *callback_data);
 
+/* Keeps SIGPIPE away from the calling thread: lanes have it blocked, threads that make blocking
+ * store calls may not. */
+struct libs3_pipe_guard {
+	sigset_t before;
+	bool was_pending;
+};
+void kvt__libs3_pipe_begin(struct libs3_pipe_guard *guard);
+void kvt__libs3_pipe_end(const struct libs3_pipe_guard *guard);
+
 /* body.c */
 
 /* Reads an iovec from its start, telling io->progress (io NULL: nobody) before each piece. */
@@ -193,7 +204,7 @@ uint64_t kvt__libs3_mark_length(const char *mark);
 /* What every PUT says of itself; `pair` must live as long as the properties. */
 S3PutProperties kvt__libs3_put_properties(const char *mark, S3NameValue *pair);
 
-/* parts.c */
+/* parts.c, multipart.c */
 int kvt__libs3_begin(struct libs3_session *session, struct kvt_io *io);
 int kvt__libs3_part(struct libs3_session *session, struct kvt_io *io);
 int kvt__libs3_commit(struct libs3_session *session, struct kvt_io *io);

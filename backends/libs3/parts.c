@@ -6,7 +6,7 @@
  */
 #include "module.h"
 
-#include <string.h>
+#ifndef KVT_LIBS3_HAVE_MULTIPART
 
 struct gathered {
 	uint64_t bytes;
@@ -80,3 +80,5 @@ int kvt__libs3_abort(struct libs3_session *session, struct kvt_io *io)
 	session->host->free(session->host, io->handle);
 	return 0;
 }
+
+#endif
