@@ -81,7 +81,8 @@ bool s3_server_certify(const char *host, enum s3_server_certificate kind, char *
 {
 	EVP_PKEY *ca_key = EVP_EC_gen("P-256"), *key = EVP_EC_gen("P-256");
 	X509 *ca = NULL, *certificate = NULL;
-	char alternative[300], name[256];
+	char alternative[300], name[256], authority[32];
+	uint64_t number = 0;
 	uint8_t address[16];
 	bool is_address =
 		inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
@@ -91,8 +92,11 @@ bool s3_server_certify(const char *host, enum s3_server_certificate kind, char *
 	snprintf(name, sizeof(name), "%s", kind == S3_CERT_OTHER_NAME ? "other.test" : host);
 	snprintf(alternative, sizeof(alternative), "%s:%s",
 		 is_address && kind != S3_CERT_OTHER_NAME ? "IP" : "DNS", name);
+	/* Two of one name would be taken for each other. */
+	(void)RAND_bytes((uint8_t *)&number, sizeof(number));
+	snprintf(authority, sizeof(authority), "test CA %016llx", (unsigned long long)number);
 	if (ca_key && key)
-		ca = certificate_make(ca_key, "test CA", NULL, ca_key, NULL, -30 * DAY_S,
+		ca = certificate_make(ca_key, authority, NULL, ca_key, NULL, -30 * DAY_S,
 				      30 * DAY_S);
 	if (ca)
 		certificate = certificate_make(key, "test server", ca, ca_key, alternative,
