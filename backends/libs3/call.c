@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/select.h>
@@ -16,6 +17,10 @@
 
 #define MOST_WAIT_MS  1000
 #define BLIND_WAIT_MS 2 /* while libs3 has no descriptor that fits into an fd_set */
+
+/* libs3 writes the date of each request by gmtime, whose result all threads share: only one request
+ * is started at a time in the process. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct libs3_call kvt__libs3_call(struct libs3_session *session, const struct kvt_io *io,
 				  const char *verb)
@@ -80,6 +85,8 @@ bool kvt__libs3_call_begin(struct libs3_call *call)
 	if (session->backend->config.verify)
 		S3_set_request_context_verify_peer(session->context, 1);
 #endif
+	pthread_mutex_lock(&start_lock);
+	call->is_starting = true;
 	return true;
 }
 
@@ -164,6 +171,9 @@ int kvt__libs3_call_run(struct libs3_call *call)
 {
 	struct libs3_pipe_guard guard;
 
+	if (call->is_starting)
+		pthread_mutex_unlock(&start_lock);
+	call->is_starting = false;
 	kvt__libs3_pipe_begin(&guard);
 	drive(call);
 	kvt__libs3_pipe_end(&guard);

@@ -6,18 +6,51 @@
  */
 #include "module.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define MOST_NAMES 1000u
 
+/*
+ * Times in listings. libs3 2.0 takes them for local time; whether a libs3 does is found out once
+ * for the process, where it matters, by comparing with what a HEAD says.
+ */
+enum list_times { LIST_TIMES_UNKNOWN = 0, LIST_TIMES_RIGHT, LIST_TIMES_LOCAL };
+static atomic_int list_times;
+
 struct list_call {
 	struct libs3_call call; /* first */
-	struct kvt_io *io;
-	const char *root; /* what keys begin with and names do not */
-	int stopped;	  /* by io->list_item */
-	char last[S3_MAX_KEY_SIZE + 1];
+	struct kvt_io *io;	/* NULL: nobody wants to know, but for `first` */
+	const char *root;	/* what keys begin with and names do not */
+	int stopped;		/* by io->list_item */
+	int64_t first_s;	/* of the first key, as libs3 sees it */
+	char first[S3_MAX_KEY_SIZE + 1], last[S3_MAX_KEY_SIZE + 1];
 };
+
+/* What was meant by a time that libs3 took for local time. */
+static int64_t from_local(int64_t seconds)
+{
+	time_t t = (time_t)seconds;
+	struct tm tm;
+
+	return localtime_r(&t, &tm) ? (int64_t)timegm(&tm) : -1;
+}
+
+static int64_t right_time(int64_t seconds)
+{
+	if (seconds < 0 || from_local(seconds) == seconds)
+		return seconds;
+	switch (atomic_load(&list_times)) {
+	case LIST_TIMES_RIGHT:
+		return seconds;
+	case LIST_TIMES_LOCAL:
+		return from_local(seconds);
+	default:
+		return -1;
+	}
+}
 
 /* Whether a key can be an object of ours: components without "." and "..", single slashes. */
 static bool is_name(const char *name)
@@ -39,7 +72,8 @@ static bool is_name(const char *name)
 static void tell_item(struct list_call *list, const S3ListBucketContent *content)
 {
 	size_t n = strlen(list->root);
-	struct libs3_object object = {.bytes = content->size, .modified_s = content->lastModified};
+	struct libs3_object object = {.bytes = content->size,
+				      .modified_s = right_time(content->lastModified)};
 	struct kvt_list_item item;
 
 	if (strncmp(content->key, list->root, n) != 0 || !is_name(content->key + n))
@@ -65,8 +99,13 @@ static S3Status list_page(int is_truncated, const char *next_marker, int count,
 	(void)prefixes;
 	/* libs3 hands over the same names again after it was told to stop. */
 	for (int i = 0; i < count && !list->stopped && !list->call.expired; i++) {
+		if (!list->first[0]) {
+			(void)snprintf(list->first, sizeof(list->first), "%s", contents[i].key);
+			list->first_s = contents[i].lastModified;
+		}
 		(void)snprintf(list->last, sizeof(list->last), "%s", contents[i].key);
-		tell_item(list, &contents[i]);
+		if (list->io)
+			tell_item(list, &contents[i]);
 	}
 	return list->stopped || list->call.expired ? S3StatusAbortedByCallback : S3StatusOK;
 }
@@ -84,23 +123,61 @@ static bool is_marker(const char *key)
 	return false;
 }
 
-int kvt__libs3_list(struct libs3_session *session, struct kvt_io *io)
+static int list_send(struct libs3_session *session, const char *marker, uint32_t most,
+		     struct list_call *list)
 {
 	static const S3ListBucketHandler handler = {
 		{kvt__libs3_on_properties, kvt__libs3_on_complete}, list_page};
+
+	list->root = session->backend->config.key_root;
+	if (kvt__libs3_call_begin(&list->call))
+		S3_list_bucket(&session->backend->bucket, session->key[0] ? session->key : NULL,
+			       marker, NULL, (int)most, LIBS3_ON(session->context), &handler, list);
+	return kvt__libs3_call_run(&list->call);
+}
+
+/* Compares the time of one object in a listing with that of a HEAD. Until that has worked, the ages
+ * of listed objects are not known. */
+static void find_times(struct libs3_session *session, struct kvt_io *io)
+{
+	struct list_call list = {.call = kvt__libs3_call(session, io, "list")};
+	const char *marker = io->list_token[0] ? io->list_token : NULL;
+	struct libs3_object object;
+	char prefix[sizeof(session->key)];
+
+	if (list_send(session, marker, 1, &list) || !list.first[0] || list.first_s < 0 ||
+	    from_local(list.first_s) == list.first_s || strlen(list.first) >= sizeof(session->key))
+		return;
+	memcpy(prefix, session->key, sizeof(prefix));
+	memcpy(session->key, list.first, strlen(list.first) + 1);
+	if (!kvt__libs3_ask(session, io, "list", &object)) {
+		if (object.modified_s == list.first_s)
+			atomic_store(&list_times, LIST_TIMES_RIGHT);
+		else if (object.modified_s == from_local(list.first_s))
+			atomic_store(&list_times, LIST_TIMES_LOCAL);
+	}
+	memcpy(session->key, prefix, sizeof(prefix));
+}
+
+static bool is_utc(void)
+{
+	time_t now = time(NULL);
+
+	return from_local((int64_t)now) == (int64_t)now;
+}
+
+int kvt__libs3_list(struct libs3_session *session, struct kvt_io *io)
+{
 	struct list_call list = {.call = kvt__libs3_call(session, io, "list"), .io = io};
 	uint32_t most = io->list_max && io->list_max < MOST_NAMES ? io->list_max : MOST_NAMES;
 	const char *marker = io->list_token[0] ? io->list_token : NULL;
 	int error;
 
-	list.root = session->backend->config.key_root;
 	if (!kvt__libs3_key(session, io))
 		return KVT_EINVAL;
-	if (kvt__libs3_call_begin(&list.call))
-		S3_list_bucket(&session->backend->bucket, session->key[0] ? session->key : NULL,
-			       marker, NULL, (int)most, LIBS3_ON(session->context), &handler,
-			       &list);
-	error = kvt__libs3_call_run(&list.call);
+	if (!is_utc() && atomic_load(&list_times) == LIST_TIMES_UNKNOWN)
+		find_times(session, io);
+	error = list_send(session, marker, most, &list);
 	if (list.stopped)
 		return list.stopped;
 	/* A prefix that no key has yet, of a bucket that is there, is an empty page and no error.

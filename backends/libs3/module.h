@@ -100,6 +100,7 @@ struct libs3_call {
 	const char *verb; /* for messages: "get" */
 	int64_t deadline_ns;
 	bool done, expired;
+	bool is_starting; /* the lock of call.c is held */
 	S3Status status;
 	/* Said by a callback that stopped the request, instead of the status. */
 	int stopped;
@@ -111,7 +112,8 @@ struct libs3_call {
 struct libs3_call kvt__libs3_call(struct libs3_session *session, const struct kvt_io *io,
 				  const char *verb);
 /* False when there is no context to be had; then the call is done. Otherwise the request is to be
- * started on session->context and kvt__libs3_call_run called. */
+ * started on session->context at once, under a lock of the process. kvt__libs3_call_run comes next,
+ * either way. */
 bool kvt__libs3_call_begin(struct libs3_call *call);
 /* Drives the request to its end or to the deadline; none of its memory is in use afterwards.
  * Returns the result code. */
