@@ -62,7 +62,8 @@ else()
 	set_target_properties(kvtier-backend-libs3 PROPERTIES
 			      PREFIX "" OUTPUT_NAME "kvtier-backend-s3+libs3"
 			      LIBRARY_OUTPUT_DIRECTORY ${KVT_BUILD_MODULE_DIR})
-	install(TARGETS kvtier-backend-libs3 LIBRARY DESTINATION ${KVT_MODULE_DIR}
+	# Below the prefix that KVT_MODULE_DIR was made from.
+	install(TARGETS kvtier-backend-libs3 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/kvtier
 		COMPONENT libs3)
 	install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright COMPONENT libs3
 		DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/kvtier-libs3)

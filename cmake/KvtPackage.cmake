@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages, made by `cpack` in the build folder: libkvtier0.1 (the shared library),
-# libkvtier-dev (headers, static library, manual of the API) and kvtier (the tool). For packages that
+# libkvtier-dev (headers, static library, manual of the API), kvtier (the tool) and, where libs3 was
+# found, kvtier-libs3 (the module, apart from all that does not need libs3). For packages that
 # look where Debian looks, configure with -DCMAKE_INSTALL_PREFIX=/usr.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME kvtier)
@@ -14,6 +15,9 @@ set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_COMPONENTS_ALL lib dev)
 if(TARGET kvtier_tool)
 	list(APPEND CPACK_COMPONENTS_ALL tool)
+endif()
+if(TARGET kvtier-backend-libs3)
+	list(APPEND CPACK_COMPONENTS_ALL libs3)
 endif()
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -42,5 +46,10 @@ set(CPACK_COMPONENT_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}: headers and static 
 set(CPACK_DEBIAN_TOOL_PACKAGE_NAME kvtier)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION utils)
 set(CPACK_COMPONENT_TOOL_DESCRIPTION "${PROJECT_DESCRIPTION}: command-line tool")
+
+set(CPACK_DEBIAN_LIBS3_PACKAGE_NAME kvtier-libs3)
+set(CPACK_DEBIAN_LIBS3_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBS3_PACKAGE_ENHANCES "libkvtier${soname_version}, kvtier")
+set(CPACK_COMPONENT_LIBS3_DESCRIPTION "${PROJECT_DESCRIPTION}: object stores by libs3")
 
 include(CPack)

@@ -26,6 +26,7 @@ for deb in "$scratch"/build/*.deb; do
 	case $name in
 	libkvtier0.1 | kvtier) expected=libjansson4 ;;
 	libkvtier-dev) expected=libkvtier0.1 ;;
+	kvtier-libs3) expected=libs3- ;;
 	*) fail "unexpected package $name" ;;
 	esac
 	case $depends in
@@ -34,7 +35,17 @@ for deb in "$scratch"/build/*.deb; do
 	esac
 	packages=$((packages + 1))
 done
-[ "$packages" -eq 3 ] || fail "$packages packages, expected 3"
+wanted=3
+# The module goes where the library looks for it, when there is a libs3 to build it with.
+if grep -q '^KVT_LIBS3_LIBRARY:.*=/' "$scratch/build/CMakeCache.txt"; then
+	wanted=4
+	module=$(find "$scratch/root" -name 'kvtier-backend-s3+libs3.so')
+	case $module in
+	*/lib/*/kvtier/*) ;;
+	*) fail "the module on libs3 is at '$module'" ;;
+	esac
+fi
+[ "$packages" -eq "$wanted" ] || fail "$packages packages, expected $wanted"
 sort "$scratch/files" | uniq -d | while read -r file; do echo "in two packages: $file" >&2; done
 [ -z "$(sort "$scratch/files" | uniq -d)" ] || fail "packages overlap"
 
