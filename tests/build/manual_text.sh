@@ -86,6 +86,7 @@ options()
 }
 options kvtier-file.5 25 backends/file/file.c backends/mem/mem.c backends/fault/rules.c src/settings.c
 options kvtier-s3.5 30 backends/s3/options.c
+options kvtier-libs3.5 9 backends/libs3/config.c
 
 # 5. C blocks of section 3
 cat examples/*.c backends/*/*.c include/kvtier/*.h | tr -s ' \t\n' '   ' | tr -s ' ' >"$scratch/compiled"
