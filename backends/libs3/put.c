@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define PUT_TRIES 4u
+#define PUT_TRIES   4u
+#define MARK_DIGITS 32u /* hexadecimal ones at its start */
 
 bool kvt__libs3_mark_make(char mark[LIBS3_MARK_BYTES], uint64_t bytes)
 {
@@ -105,7 +106,8 @@ int kvt__libs3_confirm(struct libs3_session *session, struct kvt_io *io, const c
 	if (error && error != KVT_ENOENT)
 		return error;
 	is_there = !error;
-	if (is_there && !strcmp(object.mark, mark)) {
+	/* All but the last digit of the number, which tells the tries apart. */
+	if (is_there && !strncmp(object.mark, mark, MARK_DIGITS - 1)) {
 		if (object.bytes != kvt__libs3_mark_length(mark)) {
 			kvt__libs3_say(session, io, "put",
 				       "the server has kept another number of bytes");
@@ -143,6 +145,8 @@ int kvt__libs3_store(struct libs3_session *session, struct kvt_io *io, struct li
 
 		if (try > 0)
 			kvt__libs3_source_rewind(source);
+		/* So that others, who do the same, see that somebody has written again. */
+		mark[MARK_DIGITS - 1] = (char)('0' + try);
 		sent = put_send(session, &put, mark);
 		/* When the answer got lost, or was none for want of a "100 Continue" (2.0), the
 		 * object may be there all the same. */
