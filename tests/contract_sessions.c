@@ -465,7 +465,7 @@ static void a_forked_child_can_let_go_and_the_parent_goes_on(void **state)
 	struct contract *c = *state;
 	struct testsession more, other[2];
 	struct testbackend fresh;
-	int before, ours, status = 0;
+	int before, ours, left, status = 0;
 	pid_t child;
 
 	assert_int_equal(contract_put(c, "fork", 50000, 1, 0, NULL, NULL), 0);
@@ -485,7 +485,9 @@ static void a_forked_child_can_let_go_and_the_parent_goes_on(void **state)
 	child = fork();
 	if (child == 0) {
 		c->tb.ops.forked(c->tb.backend);
-		_exit(open_descriptors() == before - ours ? 42 : 43);
+		/* The session that was used may have had a connection too. */
+		left = open_descriptors();
+		_exit(left == before - ours || left == before - ours - 1 ? 42 : 43);
 	}
 	assert_true(child > 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
