@@ -523,6 +523,28 @@ static void an_object_larger_than_the_limit_is_refused_at_its_beginning(void **s
 	assert_null(t.io.handle);
 }
 
+static void a_commit_outlives_a_server_that_is_too_busy(void **state)
+{
+	struct libs3_scene *s = *state;
+	struct testio t = {.io = {.op = KVT_IO_BEGIN, .name = "k", .object_bytes = 70000}};
+	struct libs3_request r = {.memory = malloc(70000)};
+
+	assert_non_null(r.memory);
+	test_fill(r.memory, 70000, 3);
+	assert_int_equal(testsession_run(&s->ts, &t), 0);
+	r.t.io.handle = t.io.handle;
+	assert_int_equal(libs3_run(s, &r, KVT_IO_PART, "k", 70000, 0), 0);
+	assert_int_equal(s3_server_seen(s->server, S3_OP_PUT), 0);
+	libs3_rule(s, "ops=put times=2 status=503 code=SlowDown");
+	t = (struct testio){.io = {.op = KVT_IO_COMMIT,
+				   .name = "k",
+				   .object_bytes = 70000,
+				   .handle = t.io.handle}};
+	assert_int_equal(testsession_run(&s->ts, &t), 0);
+	libs3_expect(s, "k", 70000, 3);
+	free(r.memory);
+}
+
 /* ---- Listings ---- */
 
 static int count_name(struct kvt_io *io, const struct kvt_list_item *item)
@@ -682,6 +704,7 @@ int main(void)
 		CASE(a_connection_that_the_server_closed_meanwhile_is_replaced),
 		CASE(a_deadline_ends_what_hangs_and_the_session_works_on),
 		CASE(an_object_larger_than_the_limit_is_refused_at_its_beginning),
+		CASE(a_commit_outlives_a_server_that_is_too_busy),
 		CASE(a_listing_that_is_cut_off_goes_on),
 		CASE(ages_in_listings_do_not_depend_on_the_time_zone),
 		CASE(descriptors_beyond_what_select_knows_work),

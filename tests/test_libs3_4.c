@@ -48,6 +48,7 @@ static int tear_down(void **state)
 	live = atomic_load(&s->th.live);
 	free(s);
 	control->fault = LIBS3_4_NONE;
+	control->more = 0;
 	return live ? -1 : 0;
 }
 
@@ -143,11 +144,27 @@ static void an_error_in_a_commit_s_200_is_no_success(void **state)
 	assert_int_equal(part(s, "bad", handle, 0, data), 0);
 	assert_int_equal(part(s, "bad", handle, 1, data), 0);
 	control->fault = LIBS3_4_COMMIT_ERROR_IN_200;
+	control->more = 100;
 	assert_int_equal(end(s, KVT_IO_COMMIT, "bad", handle, detail), KVT_ESERVER);
 	assert_non_null(strstr(detail, "commit p/bad of bucket at 127.0.0.1:9: the answer is an"));
 	assert_int_equal(testsession_head(&s->ts, "bad", NULL), KVT_ENOENT);
 	assert_int_equal(control->aborts, before + 1);
 	assert_int_equal(control->uploads_open, 0);
+	free(data);
+}
+
+static void a_commit_that_failed_once_is_done_again(void **state)
+{
+	struct libs3_scene *s = *state;
+	uint8_t *data = body(4);
+	void *handle;
+
+	assert_int_equal(begin(s, "again", &handle), 0);
+	assert_int_equal(part(s, "again", handle, 0, data), 0);
+	assert_int_equal(part(s, "again", handle, 1, data), 0);
+	control->fault = LIBS3_4_COMMIT_ERROR_IN_200;
+	assert_int_equal(end(s, KVT_IO_COMMIT, "again", handle, NULL), 0);
+	assert_int_equal(libs3_get(s, "again", TWO_PARTS, 4, 0, TWO_PARTS, NULL), 0);
 	free(data);
 }
 
@@ -325,6 +342,7 @@ int main(void)
 		CASE(an_upload_is_made_of_parts_and_needs_no_memory_of_its_size),
 		CASE(what_is_given_up_is_aborted),
 		CASE(an_error_in_a_commit_s_200_is_no_success),
+		CASE(a_commit_that_failed_once_is_done_again),
 		CASE(a_commit_whose_answer_is_lost_has_happened),
 		CASE(a_commit_with_a_part_missing_fails),
 		CASE(a_part_without_an_etag_is_sent_again_by_whoever_sent_it),

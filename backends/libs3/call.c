@@ -15,8 +15,10 @@
 #include <sys/select.h>
 #include <time.h>
 
-#define MOST_WAIT_MS  1000
-#define BLIND_WAIT_MS 2 /* while libs3 has no descriptor that fits into an fd_set */
+#define MOST_TRIES     4u
+#define FIRST_PAUSE_MS 50 /* four times as long each time */
+#define MOST_WAIT_MS   1000
+#define BLIND_WAIT_MS  2 /* while libs3 has no descriptor that fits into an fd_set */
 
 /* libs3 writes the date of each request by gmtime, whose result all threads share: only one request
  * is started at a time in the process. */
@@ -182,6 +184,20 @@ int kvt__libs3_call_run(struct libs3_call *call)
 	if (call->expired)
 		return KVT_ETIMEDOUT;
 	return kvt__libs3_error(call->status);
+}
+
+bool kvt__libs3_again(struct libs3_session *session, const struct kvt_io *io, int error,
+		      unsigned tried)
+{
+	int64_t left_ms = (io->deadline_ns - session->host->now_ns()) / LIBS3_NS_PER_MS;
+	int wait_ms = FIRST_PAUSE_MS << 2 * tried;
+
+	if (error != KVT_ENET && error != KVT_ESERVER && error != KVT_ETHROTTLED)
+		return false;
+	if (tried + 1 >= MOST_TRIES || left_ms <= wait_ms)
+		return false;
+	(void)poll(NULL, 0, wait_ms);
+	return true;
 }
 
 void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io)

@@ -118,6 +118,10 @@ bool kvt__libs3_call_begin(struct libs3_call *call);
 /* Drives the request to its end or to the deadline; none of its memory is in use afterwards.
  * Returns the result code. */
 int kvt__libs3_call_run(struct libs3_call *call);
+/* For commits, which the core cannot do again: whether one that failed so should be, after a pause
+ * that this takes. `tried`: how often that has happened already. */
+bool kvt__libs3_again(struct libs3_session *session, const struct kvt_io *io, int error,
+		      unsigned tried);
 /* The one line of a failed io: "get key of bucket at host: ErrorSlowDown: message". */
 void kvt__libs3_tell(struct libs3_call *call, struct kvt_io *io);
 /* A line of its own: `what` is the cause. */

@@ -343,8 +343,12 @@ int kvt__libs3_commit(struct libs3_session *session, struct kvt_io *io)
 	text = host->alloc(host, bytes + 1, 16);
 	error = text ? KVT_ETIMEDOUT : KVT_ENOMEM;
 	if (text && io->deadline_ns > host->now_ns()) {
+		unsigned tried = 0;
+
 		(void)write_list(u, text, bytes + 1);
-		error = commit_send(session, io, u, text, bytes);
+		do
+			error = commit_send(session, io, u, text, bytes);
+		while (error && kvt__libs3_again(session, io, error, tried++));
 	}
 	host->free(host, text);
 	if (error)

@@ -67,9 +67,12 @@ int kvt__libs3_commit(struct libs3_session *session, struct kvt_io *io)
 		error = KVT_ETIMEDOUT;
 	} else if (kvt__libs3_key(session, io)) {
 		const struct kvt_iovec iov = {g->data, g->bytes};
+		unsigned tried = 0;
 
-		kvt__libs3_source_init(&source, NULL, &iov, 1, g->bytes);
-		error = kvt__libs3_store(session, io, &source);
+		do {
+			kvt__libs3_source_init(&source, NULL, &iov, 1, g->bytes);
+			error = kvt__libs3_store(session, io, &source);
+		} while (error && kvt__libs3_again(session, io, error, tried++));
 	}
 	session->host->free(session->host, g);
 	return error;

@@ -15,7 +15,8 @@ enum libs3_4_fault {
 };
 
 struct libs3_4_control {
-	enum libs3_4_fault fault; /* of the next request that it fits, once */
+	enum libs3_4_fault fault; /* of the next request that it fits */
+	unsigned more;		  /* times that it happens again */
 	unsigned faults, aborts, uploads_open, initializations;
 	int flags;	     /* of S3_initialize */
 	unsigned unverified; /* requests on contexts without verification */

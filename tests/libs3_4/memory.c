@@ -114,7 +114,10 @@ bool libs3_4_fault(enum libs3_4_fault which)
 {
 	if (libs3_4_control.fault != which)
 		return false;
-	libs3_4_control.fault = LIBS3_4_NONE;
+	if (!libs3_4_control.more)
+		libs3_4_control.fault = LIBS3_4_NONE;
+	else
+		libs3_4_control.more--;
 	libs3_4_control.faults++;
 	return true;
 }
