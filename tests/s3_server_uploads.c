@@ -273,6 +273,8 @@ static struct s3s_object *join_locked(struct s3s_upload *upload, const struct wi
 
 static void tell_completed(struct s3s_request *r, const char *etag)
 {
+	const char *host = s3s_field(r, "Host");
+
 	s3s_reply_fini(&r->reply);
 	r->reply.status = 200;
 	s3s_text(&r->reply, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -281,8 +283,8 @@ static void tell_completed(struct s3s_request *r, const char *etag)
 			s3s_text(&r->reply, " \n");
 	s3s_text(&r->reply,
 		 "<CompleteMultipartUploadResult "
-		 "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Location>%s/",
-		 r->server->url);
+		 "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Location>http://%s/",
+		 host ? host : "");
 	s3s_text_escaped(&r->reply, r->bucket);
 	s3s_text(&r->reply, "/");
 	s3s_text_escaped(&r->reply, r->key);
