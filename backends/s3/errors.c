@@ -189,7 +189,6 @@ static const struct {
 	bool is_stale; /* may be the end of an idle connection */
 } s3_curl_codes[] = {
 	/* built or configured so that it cannot be */
-	[CURLE_UNSUPPORTED_PROTOCOL] = {KVT_ECONFIG},
 	[CURLE_NOT_BUILT_IN] = {KVT_ECONFIG},
 	[CURLE_FUNCTION_NOT_FOUND] = {KVT_ECONFIG},
 	[CURLE_URL_MALFORMAT] = {KVT_ECONFIG},
@@ -227,7 +226,9 @@ static const struct {
 	[CURLE_USE_SSL_FAILED] = {KVT_ECONFIG},
 
 	/* answers that are none, or end early */
-	[CURLE_WEIRD_SERVER_REPLY] = {KVT_EPROTO},
+	[CURLE_UNSUPPORTED_PROTOCOL] = {KVT_EPROTO,
+					true}, /* no HTTP: bytes that an answer before left */
+	[CURLE_WEIRD_SERVER_REPLY] = {KVT_EPROTO, true},
 	[CURLE_HTTP2] = {KVT_EPROTO},
 	[CURLE_HTTP2_STREAM] = {KVT_EPROTO},
 	[CURLE_HTTP3] = {KVT_EPROTO},
