@@ -152,7 +152,7 @@ static void await_the_middle(struct scene *s, uint32_t kind, uint32_t status, ui
 
 	while (finished(s, kind, status) < before + count) {
 		assert_true(now_ms() < end);
-		(void)kvt_worker_wait(s->bed.worker, s->ids, 1, 1, NULL);
+		(void)!kvt_worker_wait(s->bed.worker, s->ids, 1, 1, NULL);
 	}
 }
 
