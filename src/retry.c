@@ -26,6 +26,11 @@ static bool is_retryable(int result)
 	return (c == KVT_CLASS_TRANSIENT || c == KVT_CLASS_THROTTLED) && result != KVT_EUNAVAIL;
 }
 
+static bool is_throttled(int result)
+{
+	return kvt_error_class(result) == KVT_CLASS_THROTTLED;
+}
+
 int kvt__retry_admit(struct kvt__retry *retry, int64_t now_ns, bool *probep)
 {
 	*probep = false;
@@ -46,7 +51,8 @@ bool kvt__retry_report(struct kvt__retry *retry, int result, bool probe, int64_t
 	int budget = atomic_load_explicit(&retry->budget, memory_order_relaxed);
 	if (budget < BUDGET_MAX)
 		atomic_fetch_add_explicit(&retry->budget, 1, memory_order_relaxed);
-	if (!is_retryable(result)) {
+	/* A store that asks to slow down is there. */
+	if (!is_retryable(result) || is_throttled(result)) {
 		if (atomic_load_explicit(&retry->failures, memory_order_relaxed))
 			atomic_store(&retry->failures, 0);
 		if (probe)
@@ -98,7 +104,9 @@ int64_t kvt__retry_at(struct kvt__retry *retry, int result, uint32_t tries, int6
 	int64_t at = now_ns + 1 + after_ns + (int64_t)((double)backoff * jitter(retry));
 	if (at >= deadline_ns)
 		return 0;
-	if (atomic_fetch_sub_explicit(&retry->budget, 10, memory_order_relaxed) < 10) {
+	/* Who does as a busy store asks, and comes back later, is no burden to it. */
+	if (!is_throttled(result) &&
+	    atomic_fetch_sub_explicit(&retry->budget, 10, memory_order_relaxed) < 10) {
 		atomic_fetch_add_explicit(&retry->budget, 10, memory_order_relaxed);
 		return 0;
 	}

@@ -19,9 +19,10 @@ struct kvt__retry {
 	uint32_t breaker_failures;
 	int64_t breaker_open_ns;
 	/* Budget in tenths of a retry: each request adds one tenth, each retry takes ten, so a
-	 * store that fails everything is asked at most a tenth more often than one that works. */
+	 * store that fails everything is asked at most a tenth more often than one that works.
+	 * Requests that were asked to slow down take nothing: their backoff is the remedy. */
 	atomic_int budget;
-	/* Breaker: transient failures in a row; while open_until_ns is not 0 it is open until then,
+	/* Breaker: transient failures in a row (not those that were asked to slow down); while open_until_ns is not 0 it is open until then,
 	 * afterwards half open, and one request at a time probes. */
 	atomic_uint failures;
 	atomic_llong open_until_ns;

@@ -209,6 +209,31 @@ static void a_dead_store_is_not_hammered(void **state)
 	scene_close(&s);
 }
 
+static void a_store_that_asks_to_slow_down_is_asked_again_and_is_not_dead(void **state)
+{
+	enum { JOBS = 60, TRIES = 4 };
+	struct scene s;
+
+	(void)state;
+	scene_init(&s);
+	s.bed.worker_options.attempts = TRIES + 1;
+	s.bed.worker_options.breaker_failures = 2;
+	scene_open(&s);
+	/* More retries than the budget has. */
+	for (int i = 0; i < JOBS; i++) {
+		fail_ops(&s, FAKE_OP(KVT_IO_GET), KVT_ETHROTTLED, TRIES);
+		assert_result(KVT_STATUS_LOADED, load(&s));
+		assert_int_equal(fake_rule_hits(s.fake, &s.rule), TRIES);
+		heal(&s);
+	}
+	assert_int_equal(test_stats(s.bed.worker).breaker, KVT_BREAKER_CLOSED);
+	/* Nor does it take from the budget what others need. */
+	fail_ops(&s, FAKE_OP(KVT_IO_GET), KVT_ESERVER, 1);
+	assert_result(KVT_STATUS_LOADED, load(&s));
+	heal(&s);
+	scene_close(&s);
+}
+
 /* ---- Circuit breaker ---- */
 
 static void open_breaker(struct scene *s, uint32_t open_ms)
@@ -387,6 +412,7 @@ int main(void)
 		cmocka_unit_test(parts_are_tried_again_one_by_one),
 		cmocka_unit_test(a_lost_answer_is_not_a_failure),
 		cmocka_unit_test(a_dead_store_is_not_hammered),
+		cmocka_unit_test(a_store_that_asks_to_slow_down_is_asked_again_and_is_not_dead),
 		cmocka_unit_test(an_open_breaker_answers_without_asking),
 		cmocka_unit_test(one_success_in_between_keeps_it_closed),
 		cmocka_unit_test(a_probe_closes_it_when_the_store_is_well_again),

@@ -502,6 +502,8 @@ static void on_a_given_store(void **state)
 
 	(void)state;
 	init(&s);
+	/* Some stores have parts of 5 MiB at least. */
+	s.bed.worker_options.staging_bytes = 32 << 20;
 	add_given_options(&s.bed);
 	stress(&s, given[0]);
 	test_bed_init(&bed);

@@ -327,6 +327,9 @@ int kvt__s3_reply_verdict(struct s3_transfer *t, CURLcode code, enum s3_remedy *
 		    kvt__s3_xml_root(t->xml) == S3_XML_ERROR)
 			s3_code = kvt__s3_xml_text(t->xml, "Code");
 		error = kvt__s3_error_of_reply(r->status, s3_code, remedyp);
+		/* Without a body, which says SlowDown to others. */
+		if (r->status == 503 && t->x.method == S3_HEAD)
+			error = KVT_ETHROTTLED;
 		if (*s3_code == '\0' && *remedyp == S3_REMEDY_NONE && t->x.method == S3_HEAD)
 			*remedyp = s3_remedy_of_head(t);
 		return error;
