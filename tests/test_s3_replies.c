@@ -87,7 +87,7 @@ static void errors_to_head_are_told_by_status_alone(void **state)
 		int result;
 	} cases[] = {
 		{"status=404", KVT_ENOENT},	{"status=403", KVT_EACCES},
-		{"status=500", KVT_ESERVER},	{"status=503", KVT_ESERVER},
+		{"status=500", KVT_ESERVER},	{"status=503", KVT_ETHROTTLED},
 		{"status=429", KVT_ETHROTTLED}, {"status=501", KVT_ENOTSUP},
 		{"status=400", KVT_ECONFIG},
 	};

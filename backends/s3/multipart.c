@@ -348,13 +348,19 @@ static enum s3_progress s3_commit_lost(struct s3_transfer *t)
 	return s3_give_up(t, t->io->flags & KVT_IO_IF_ABSENT ? KVT_EEXIST : KVT_EPRECOND);
 }
 
+/* A question about the object: a commit is not repeated by the core, so this is. */
+static enum s3_progress s3_ask_failed(struct s3_transfer *t, int error)
+{
+	return kvt__s3_retry(t, error, S3_COMMIT_TRIES) ? S3_GOES_ON : s3_give_up(t, error);
+}
+
 /* Asked beforehand, because some servers ignore the condition of a commit. */
 static enum s3_progress s3_commit_asked(struct s3_transfer *t, int error)
 {
 	struct kvt_io *io = t->io;
 
 	if (error && error != KVT_ENOENT)
-		return s3_give_up(t, error);
+		return s3_ask_failed(t, error);
 	if (io->flags & KVT_IO_IF_ABSENT ? error == 0 : error || !kvt__s3_is_wanted_version(io))
 		return s3_commit_lost(t);
 	return s3_commit_send(t, true);
@@ -367,7 +373,7 @@ static enum s3_progress s3_commit_checked(struct s3_transfer *t, int error)
 	struct kvt_io *io = t->io;
 
 	if (error && error != KVT_ENOENT)
-		return s3_give_up(t, error);
+		return s3_ask_failed(t, error);
 	if (io->flags & KVT_IO_IF_ABSENT ? error == 0 : error || !kvt__s3_is_wanted_version(io)) {
 		atomic_store(&b->conditional_commit, S3_CAN);
 		return s3_commit_lost(t);
@@ -382,6 +388,8 @@ static enum s3_progress s3_commit_found(struct s3_transfer *t, int error)
 {
 	if (error == 0 && t->io->info.object_bytes == t->io->object_bytes)
 		return s3_committed(t);
+	if (error && error != KVT_ENOENT)
+		return s3_ask_failed(t, error);
 	kvt__s3_tell(t, "the upload is gone and the object is not there");
 	return s3_give_up(t, KVT_EPROTO);
 }

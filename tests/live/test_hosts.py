@@ -8,17 +8,21 @@ import subprocess
 import live
 
 class Hosts(live.LiveCase):
+    count = 0
+
     def setUp(self):
         super().setUp()
         self.need_command("ip")
-        tag = "kvt%d" % os.getpid()
+        # A namespace and its devices go away a moment after they were removed.
+        Hosts.count += 1
+        tag = "kvt%d%d" % (os.getpid() % 1000000, Hosts.count)
         self.hosts = [(tag + "a", 1), (tag + "b", 2)]
         if subprocess.run(["ip", "netns", "add", tag + "probe"], capture_output=True,
                           check=False).returncode != 0:
             self.skip("no network namespaces may be made here: not root, or not built in")
         self.ip("netns", "del", tag + "probe")
         # 198.18.0.0/15 is for tests between networks; the pid keeps two runs apart.
-        self.net = "198.18.%d" % (os.getpid() % 250 + 1)
+        self.net = "198.%d.%d" % (17 + Hosts.count, os.getpid() % 250 + 1)
         for name, number in self.hosts:
             low = number * 8
             self.ip("netns", "add", name)
