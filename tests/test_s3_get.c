@@ -343,7 +343,8 @@ static void a_connection_closed_while_idle_costs_nothing(void **state)
 	s3_scene_plant(scene, NAME, BYTES, SEED);
 	for (unsigned reset = 0; reset < 2; reset++) {
 		assert_int_equal(s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL), 0);
-		assert_int_equal(s3_server_close_idle(scene->server, reset), 1);
+		/* One that it has closed before may still be going away. */
+		assert_true(s3_server_close_idle(scene->server, reset) >= 1);
 		assert_int_equal(s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL), 0);
 	}
 	/* Closed when the next request is already on its way. */

@@ -375,7 +375,7 @@ void kvt__s3_tell(struct s3_transfer *t, const char *why)
 	const struct s3_reply *r = &t->reply;
 	const struct s3_config *config = &t->session->backend->config;
 	const char *code = "", *message = "", *dots = "", *path = t->path;
-	char status[32] = "";
+	char status[32] = "", attempt[32] = "";
 	size_t path_bytes = strlen(path);
 
 	if (t->xml && kvt__s3_xml_root(t->xml) == S3_XML_ERROR) {
@@ -391,10 +391,12 @@ void kvt__s3_tell(struct s3_transfer *t, const char *why)
 	}
 	if (r->status)
 		(void)snprintf(status, sizeof(status), "HTTP %ld", r->status);
+	if (t->io->attempt)
+		(void)snprintf(attempt, sizeof(attempt), ", attempt %u", t->io->attempt);
 	if (*message == '\0')
 		message = why ? why : r->why ? r->why : "";
-	t->session->host->detail(t->io, "%s %s%s%s: %s%s%.64s%s%s%s%.200s", t->x.verb,
-				 config->base_url, dots, path, status, *code ? " " : "", code,
-				 r->request_id[0] ? ", request id " : "", r->request_id,
+	t->session->host->detail(t->io, "%s %s%s%s%s: %s%s%.64s%s%s%s%.200s", t->x.verb,
+				 config->base_url, dots, path, attempt, status, *code ? " " : "",
+				 code, r->request_id[0] ? ", request id " : "", r->request_id,
 				 *message && r->status ? ": " : "", message);
 }

@@ -245,8 +245,8 @@ size_t kvt__s3_reply_body(char *data, size_t size, size_t count, void *transfer)
 int kvt__s3_reply_verdict(struct s3_transfer *t, CURLcode code, enum s3_remedy *remedyp);
 /* Fills io->info's length, version and age from the answer to a GET, HEAD or PUT. */
 void kvt__s3_reply_info(struct s3_transfer *t, uint64_t object_bytes);
-/* "put https://host/bucket/key: HTTP 503 SlowDown, request id 17: Please reduce your request rate".
- * `why` is used when no answer tells. */
+/* "put https://host/bucket/key, attempt 2: HTTP 503 SlowDown, request id 17: Please reduce your
+ * request rate". `why` is used when no answer tells. */
 void kvt__s3_tell(struct s3_transfer *t, const char *why);
 
 /* body.c */

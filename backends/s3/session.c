@@ -16,7 +16,7 @@
 #include "curl_init.h"
 
 #define S3_WATCH_NS	 (100 * S3_NS_PER_MS)
-#define S3_SPARE_SOCKETS 8u /* besides one for each slot: closing ones, addresses that race */
+#define S3_SPARE_SOCKETS 8u /* besides a used and an idle one for each slot, where addresses race */
 
 static void s3_transfer_fini(struct s3_transfer *t)
 {
@@ -51,7 +51,7 @@ static void s3_session_free(struct s3_session *s)
 static int s3_session_make(struct s3_session *s)
 {
 	const struct kvt_host *host = s->host;
-	uint32_t sockets = 2 * s->depth + S3_SPARE_SOCKETS;
+	uint32_t sockets = 4 * s->depth + S3_SPARE_SOCKETS;
 
 	s->slots = host->alloc(host, s->depth * sizeof(*s->slots), 64);
 	s->sockets = host->alloc(host, sockets * sizeof(*s->sockets), 16);

@@ -227,7 +227,8 @@ struct kvt_io {
 	uint64_t object_bytes; /* put, begin: total length of the object; head with KVT_IO_IF_CHEAP:
 				* the length to be stored */
 	uint32_t crc32c;       /* KVT_CAP_FULL_BODY, put: CRC-32C of the whole object */
-	uint32_t reserved;
+	uint32_t attempt;      /* 1 for the first try of this request, then one more each time; 0:
+				  not counted. For messages */
 	int64_t deadline_ns; /* absolute. A backend completes with KVT_ETIMEDOUT once it has passed
 			      * and the memory is quiet; an operation that cannot be taken back is
 			      * waited for first */
