@@ -26,6 +26,9 @@ struct contract_backend {
 	uint32_t capabilities; /* that it must have; what more it has is tested too */
 	/* Conditions are kept by asking first, so that two who race may both win. */
 	bool asks_first;
+	/* A server behind it may fail for a moment when requests race for one object: transient
+	 * failures of these are no broken promise. */
+	bool server_may_fail;
 	/* Makes a new, empty place and writes its location, 0 when it worked; NULL: the location is
 	 * "". Called before each test. */
 	int (*make_location)(char *location, size_t bytes);

@@ -393,6 +393,13 @@ static void of_racing_puts_and_commits_if_absent_exactly_one_wins(void **state)
 	race(*state, true);
 }
 
+/* Ceph's gateway answers 500 now and then to the reader of an object that is being replaced, Swift
+ * does not say what became of one of two PUTs: whoever asked asks again. */
+static bool failed_for_a_moment(int result)
+{
+	return contract_current->server_may_fail && kvt_error_class(result) == KVT_CLASS_TRANSIENT;
+}
+
 /* Half of the threads replace and remove one object, the others read it: whole, of one writer. */
 static void *replace_or_read(void *context)
 {
@@ -415,7 +422,7 @@ static void *replace_or_read(void *context)
 			result = i % 10 == 9
 					 ? testsession_remove(&ts, "hot", NULL)
 					 : testsession_put(&ts, "hot", data, bytes, 0, NULL, NULL);
-			if (result && result != KVT_ENOENT)
+			if (result && result != KVT_ENOENT && !failed_for_a_moment(result))
 				record(t, testhost_code(result));
 		} else {
 			struct kvt_object_info info;
@@ -423,9 +430,7 @@ static void *replace_or_read(void *context)
 			uint64_t bytes = OBJECT_BYTES - THREADS * 100;
 
 			result = testsession_get(&ts, "hot", data, bytes, 0, &info);
-			/* Ceph's gateway fails now and then when an object is replaced under a
-			 * reader, who asks again then. */
-			if (result == KVT_ENOENT || result == KVT_ESERVER)
+			if (result == KVT_ENOENT || failed_for_a_moment(result))
 				continue;
 			if (result)
 				record(t, testhost_code(result));

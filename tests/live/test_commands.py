@@ -190,7 +190,8 @@ class Failures(live.LiveCase):
             "put", *self.common, "30000000", self.write("payload", b"x" * 5000), status=9,
             environment={"AWS_SECRET_ACCESS_KEY": "not-the-secret-of-this-key"},
         )
-        self.assertIn("SignatureDoesNotMatch", message)
+        # Where the last word has the answer to a HEAD, that has no room for more than its status.
+        self.assertRegex(message, "HTTP 403( SignatureDoesNotMatch)?")
         message = self.message_of(
             "put", *self.common, "30000000", self.write("payload", b"x" * 5000), status=9,
             environment={"AWS_ACCESS_KEY_ID": "AKIANOBODYNOBODYNOBO"},

@@ -77,6 +77,9 @@ int main(int argc, char **argv)
 	static const char *const nothing[] = {NULL};
 	static const char *const tls[] = {"KVT_S3_TLS_ENDPOINT", "KVT_S3_CA", NULL};
 	const char *way = argc > 1 ? argv[1] : "plain";
+	/* Swift keeps no conditions: the backend asks first. */
+	bool is_swift =
+		live_server("KVT_S3_SERVER") && strcmp(live_server("KVT_S3_SERVER"), "swift") == 0;
 	bool by_tls = strcmp(way, "tls") == 0;
 	struct kvt_option_value options[MAX_OPTIONS];
 	size_t count = 0;
@@ -97,6 +100,8 @@ int main(int argc, char **argv)
 		.ops = strcmp(way, "libs3") == 0 ? load_module() : &kvt__s3_backend_ops,
 		.options = options,
 		.option_count = count,
+		.asks_first = is_swift || strcmp(way, "head") == 0,
+		.server_may_fail = true,
 		.make_location = make_location,
 		.remove_location = remove_location,
 	});
