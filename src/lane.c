@@ -176,7 +176,7 @@ static void start_arms(struct kvt__lane *lane, struct kvt__arm *arm)
 
 /* Whether stores may start: not while config.json is being made or compared, which this call may
  * begin. */
-static bool stores_may_start(struct kvt__lane *lane)
+static bool stores_may_start(const struct kvt__lane *lane)
 {
 	struct kvt_worker *w = lane->worker;
 	int state = atomic_load(&w->store->config_state);
@@ -220,6 +220,32 @@ static void answer_pending_locked(struct kvt_worker *w, struct taken *t, struct 
 	t->count = kept;
 }
 
+/* What the lane may take now. An operation that waits for requests of its own goes before other
+ * loads and stores. */
+static struct kvt__allowance allowance(const struct kvt__lane *lane)
+{
+	uint32_t half = lane->depth > 1 ? lane->depth / 2 : !lane->was_lookup;
+	struct kvt__allowance a = {.hold_stores = !stores_may_start(lane)};
+	a.lookups = half > lane->lookup_ops ? half - lane->lookup_ops : 0;
+	a.others = lane->hungry_first ? 0 : kvt__requests_room(lane);
+	/* Loads keep at least one place from stores. */
+	uint32_t places = lane->store_places;
+	if (lane->reserved && places > lane->depth - lane->reserved - 1)
+		places = lane->depth - lane->reserved - 1;
+	a.stores = places > lane->store_ops ? places - lane->store_ops : 0;
+	if (a.stores > a.others)
+		a.stores = a.others;
+	return a;
+}
+
+static void set_bit(atomic_ullong *mask, uint64_t bit, bool on)
+{
+	if (on)
+		atomic_fetch_or(mask, bit);
+	else
+		atomic_fetch_and(mask, ~bit);
+}
+
 /* Takes its share of what waits; marks the lane idle when nothing is left for it. */
 static void take(struct kvt__lane *lane, struct taken *t)
 {
@@ -227,31 +253,31 @@ static void take(struct kvt__lane *lane, struct taken *t)
 	const uint64_t bit = UINT64_C(1) << lane->index;
 	struct kvt__after after = {0};
 	*t = (struct taken){0};
-	uint32_t room = lane->hungry_first ? 0 : lane->requests_free_count;
-	bool hold = !stores_may_start(lane);
-	uint32_t places =
-		lane->store_places > lane->store_ops ? lane->store_places - lane->store_ops : 0;
+	uint32_t room = lane->requests_free_count;
+	struct kvt__allowance a = allowance(lane);
+	uint32_t others = a.others, stores = a.stores;
 	pthread_mutex_lock(&w->lock);
 	t->arms = w->arms;
 	w->arms = w->arms_last = NULL;
 	uint64_t waiting_stores, waiting = kvt__queue_waiting_locked(w, &waiting_stores);
-	uint32_t others = (uint32_t)__builtin_popcountll(atomic_load(&w->idle_lanes));
-	uint64_t share = (waiting + others) / (others + 1);
+	uint32_t idle = (uint32_t)__builtin_popcountll(atomic_load(&w->idle_lanes));
+	uint64_t share = (waiting + idle) / (idle + 1);
 	uint32_t most = room < KVT__POP_MAX ? room : KVT__POP_MAX;
 	if (share < most)
 		most = (uint32_t)share;
+	a.all = most;
 	if (most)
-		t->count = kvt__queue_pop_locked(w, t->items, most, places, hold, &t->stores_wait,
-						 lane->now_ns);
+		t->count = kvt__queue_pop_locked(w, t->items, &a, lane->now_ns);
+	t->stores_wait = a.held;
+	if (t->count)
+		lane->was_lookup = t->items[t->count - 1]->item_class == KVT__CLASS_LOOKUP;
 	bool exhausted = t->count < most || waiting == 0;
 	answer_pending_locked(w, t, &after);
 	t->more = room && !exhausted;
 	if (room && exhausted && !t->count) {
 		atomic_fetch_or(&w->idle_lanes, bit);
-		if (places)
-			atomic_fetch_or(&w->idle_for_stores, bit);
-		else
-			atomic_fetch_and(&w->idle_for_stores, ~bit);
+		set_bit(&w->idle_for_loads, bit, others > 0);
+		set_bit(&w->idle_for_stores, bit, stores > 0);
 	}
 	uint64_t left = waiting - t->count;
 	if (left && t->count)
@@ -262,7 +288,7 @@ static void take(struct kvt__lane *lane, struct taken *t)
 
 static void run_stages(struct kvt__lane *lane)
 {
-	while (lane->ready_first || (lane->hungry_first && lane->requests_free)) {
+	while (lane->ready_first || (lane->hungry_first && kvt__requests_room(lane))) {
 		kvt__requests_run_ready(lane);
 		kvt__ops_feed_hungry(lane);
 	}
@@ -274,6 +300,10 @@ static int64_t work(struct kvt__lane *lane)
 	struct kvt_worker *w = lane->worker;
 	struct taken t;
 	lane->now_ns = kvt__now_ns();
+	lane->reserved =
+		lane->now_ns < atomic_load_explicit(&w->lookups_until_ns, memory_order_relaxed)
+			? lane->lookup_room
+			: 0;
 	if (lane->copies_in_flight || lane->arms)
 		w->device->ops.poll(lane->device_lane);
 	kvt__requests_take_inbox(lane);
@@ -448,6 +478,15 @@ static uint32_t places_for_stores(const struct kvt_worker *w, uint32_t index)
 	return depth - (depth / 4 ? depth / 4 : 1);
 }
 
+/* An eighth, where at least one request is left for loads and one for stores. */
+static uint32_t room_for_lookups(const struct kvt_worker *w)
+{
+	uint32_t depth = w->config.depth;
+	if (depth < 3)
+		return 0;
+	return depth / 8 ? depth / 8 : 1;
+}
+
 int kvt__lanes_start(struct kvt_worker *w)
 {
 	const uint32_t count = w->config.lanes;
@@ -462,6 +501,7 @@ int kvt__lanes_start(struct kvt_worker *w)
 		lane->index = i;
 		lane->depth = w->config.depth;
 		lane->store_places = places_for_stores(w, i);
+		lane->lookup_room = room_for_lookups(w);
 		lane->wake_fd = -1;
 		lane->name_room = name_room;
 	}

@@ -184,6 +184,9 @@ struct kvt__lane {
 	struct kvt_worker *worker;
 	uint32_t index;
 	uint32_t depth, store_places;
+	uint32_t lookup_room; /* requests that only lookups may use, while there are lookups */
+	uint32_t reserved;    /* of them, in this round: 0 when none was asked for long enough */
+	bool was_lookup;      /* depth 1: what ran last, so that others have every second turn */
 	pthread_t thread;
 	bool started;
 	int start_error;
@@ -203,7 +206,7 @@ struct kvt__lane {
 	struct kvt__op *ops_free;
 	struct kvt__op *hungry_first, *hungry_last;
 	struct kvt__op *config; /* makes or compares config.json */
-	uint32_t ops, store_ops;
+	uint32_t ops, store_ops, lookup_ops;
 	uint32_t in_flight, copies_in_flight;
 	struct kvt__arm *arms;
 	struct kvt__arm *armed;	 /* ordered: to be queued */
@@ -224,6 +227,8 @@ void kvt__req_put(struct kvt__req *req);	   /* gives its staging memory back too
 int kvt__req_reserve(struct kvt__req *req, uint32_t iov, uint32_t copies);
 /* Prepares the io for an operation on op->name: everything else zero. */
 void kvt__req_prepare(struct kvt__req *req, enum kvt_io_op what);
+/* How many more requests all but lookups may have now. */
+uint32_t kvt__requests_room(const struct kvt__lane *lane);
 /* The stages. The result is in req->result when `then` is called. */
 void kvt__req_buffer(struct kvt__req *req, uint64_t bytes, bool for_store, kvt__then_fn then);
 void kvt__req_release_buffer(struct kvt__req *req);
@@ -260,8 +265,8 @@ bool kvt__op_is_paused(struct kvt__op *op);
 /* Tells that its memory is quiet before it is finished. */
 void kvt__op_quiet(struct kvt__op *op);
 void kvt__ops_flush_finished(struct kvt__lane *lane);
-/* A request for the next range: the control when it is free, else one from the lane; NULL: wait
- * (the op is hungry then). */
+/* A request for the next range: the control when it is free, else one from the lane, where lookups
+ * keep their room; NULL: wait (the op is hungry then). */
 struct kvt__req *kvt__op_take_request(struct kvt__op *op);
 void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req);
 void kvt__ops_feed_hungry(struct kvt__lane *lane);

@@ -189,7 +189,7 @@ struct kvt__req *kvt__op_take_request(struct kvt__op *op)
 	if (op->control_free) {
 		op->control_free = false;
 		req = op->control;
-	} else {
+	} else if (kvt__requests_room(lane)) {
 		req = kvt__req_get(lane, op);
 	}
 	if (req) {
@@ -235,7 +235,7 @@ void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req)
 
 void kvt__ops_feed_hungry(struct kvt__lane *lane)
 {
-	while (lane->hungry_first && lane->requests_free) {
+	while (lane->hungry_first && kvt__requests_room(lane)) {
 		struct kvt__op *op = lane->hungry_first;
 		unhungry(op);
 		op->feed(op);
@@ -255,8 +255,8 @@ void kvt__op_finish(struct kvt__op *op, enum kvt_status status)
 	kvt__req_put(op->control);
 	if (op->item) {
 		lane->ops--;
-		if (op->is_store)
-			lane->store_ops--;
+		lane->store_ops -= op->is_store;
+		lane->lookup_ops -= op->job->result.kind == KVT_JOB_LOOKUP;
 		kvt__count(&lane->stats.active, UINT64_MAX);
 		hand_over(op, false);
 	}
@@ -406,6 +406,7 @@ void kvt__op_start(struct kvt__lane *lane, struct kvt__item *item)
 	op->control = kvt__req_get(lane, op); /* the lane counts: one is there */
 	lane->ops++;
 	lane->store_ops += op->is_store;
+	lane->lookup_ops += op->job->result.kind == KVT_JOB_LOOKUP;
 	kvt__count(&lane->stats.active, 1);
 	kvt__latency_add(&lane->stats.queue_ns, lane->now_ns - op->job->submitted_ns);
 	describe(op);

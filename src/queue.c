@@ -65,55 +65,55 @@ static bool is_store(const struct kvt__item *item)
 	return item->item_class == KVT__CLASS_STORE || item->item_class == KVT__CLASS_LIFTED;
 }
 
-/* What a lane may take. Stores of chunks are held while config.json is made; raw files have none.
- */
-struct allowance {
-	uint32_t stores; /* places left */
-	bool held;
-	bool held_seen;
-};
-
-static bool may_take(struct allowance *a, const struct kvt__item *item)
+static bool may_take(struct kvt__allowance *a, const struct kvt__item *item)
 {
+	if (!a->others)
+		return false;
 	if (!is_store(item))
 		return true;
 	if (!a->stores)
 		return false;
-	if (a->held && !item->job->raws) {
-		a->held_seen = true;
+	if (a->hold_stores && !item->job->raws) {
+		a->held = true;
 		return false;
 	}
 	return true;
 }
 
-/* The next item: an aged store when it is its turn, else the first class that has one. */
-static struct kvt__item *next_item(const struct kvt_worker *w, struct allowance *a, int64_t now_ns)
+/* The next item: an aged store when it is its turn, else the first class that has one. Lookups are
+ * the first class, within their share while others could run instead. */
+static struct kvt__item *next_item(const struct kvt_worker *w, struct kvt__allowance *a,
+				   int64_t now_ns)
 {
 	struct kvt__item *oldest = w->queues[KVT__CLASS_STORE].first;
+	struct kvt__item *lookup = w->queues[KVT__CLASS_LOOKUP].first, *other = NULL;
 	bool aged = oldest && now_ns - oldest->job->submitted_ns > STORE_AGE_NS;
 	if (oldest && w->since_store >= (aged ? AGED_TURN : STORE_TURN) && may_take(a, oldest))
 		return oldest;
-	for (int c = 0; c < KVT__CLASS_COUNT; c++)
+	for (int c = KVT__CLASS_LOOKUP + 1; c < KVT__CLASS_COUNT && !other; c++)
 		if (w->queues[c].first && may_take(a, w->queues[c].first))
-			return w->queues[c].first;
-	return NULL;
+			other = w->queues[c].first;
+	return lookup && (a->lookups || !other) ? lookup : other;
 }
 
-uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
-			       uint32_t max_stores, bool hold_stores, bool *heldp, int64_t now_ns)
+uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items,
+			       struct kvt__allowance *a, int64_t now_ns)
 {
-	struct allowance a = {.stores = max_stores, .held = hold_stores};
 	struct kvt__item *item;
 	uint32_t n = 0;
 	uint64_t store_bytes = 0;
-	while (n < max && store_bytes < ROUND_STORE_BYTES &&
-	       (item = next_item(w, &a, now_ns)) != NULL) {
+	while (n < a->all && store_bytes < ROUND_STORE_BYTES &&
+	       (item = next_item(w, a, now_ns)) != NULL) {
 		if (item->item_class == KVT__CLASS_STORE)
 			w->since_store = 0;
 		else
 			w->since_store++;
+		if (item->item_class == KVT__CLASS_LOOKUP)
+			a->lookups -= a->lookups > 0;
+		else
+			a->others--;
 		if (is_store(item)) {
-			a.stores--;
+			a->stores--;
 			store_bytes += item->job->raws
 					       ? item->job->raws[item->index].end
 					       : item->job->shapes[item->shape].plan.payload_bytes;
@@ -125,7 +125,6 @@ uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, u
 			item->job->started_ns = now_ns;
 		items[n++] = item;
 	}
-	*heldp = a.held_seen;
 	return n;
 }
 
@@ -153,11 +152,14 @@ void kvt__wake_one_locked(struct kvt_worker *w, struct kvt__after *after)
 	uint64_t stores, waiting = kvt__queue_waiting_locked(w, &stores);
 	if (after->wake || (!waiting && !w->arms))
 		return;
-	uint64_t idle = atomic_load(&w->idle_lanes),
-		 for_stores = idle & atomic_load(&w->idle_for_stores);
+	uint64_t lookups = w->queues[KVT__CLASS_LOOKUP].count;
+	uint64_t idle = atomic_load(&w->idle_lanes);
+	uint64_t for_loads = idle & atomic_load(&w->idle_for_loads);
 	/* A lane that has a place for stores takes anything; one that has none would leave a store
-	 * lying. */
-	after->wake = take_idle(w, for_stores);
-	if (!after->wake && (waiting > stores || w->arms))
+	 * lying, and one that has room for lookups alone everything else. */
+	after->wake = take_idle(w, for_loads & atomic_load(&w->idle_for_stores));
+	if (!after->wake && waiting > stores + lookups)
+		after->wake = take_idle(w, for_loads);
+	if (!after->wake && (lookups || w->arms))
 		after->wake = take_idle(w, idle);
 }

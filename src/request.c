@@ -82,6 +82,13 @@ struct kvt__req *kvt__req_get(struct kvt__lane *lane, struct kvt__op *op)
 	return req;
 }
 
+uint32_t kvt__requests_room(const struct kvt__lane *lane)
+{
+	uint32_t free = lane->requests_free_count;
+	uint32_t kept = lane->reserved > lane->lookup_ops ? lane->reserved - lane->lookup_ops : 0;
+	return free > kept ? free - kept : 0;
+}
+
 void kvt__req_put(struct kvt__req *req)
 {
 	struct kvt__lane *lane = req->lane;
@@ -396,6 +403,7 @@ static void submit(struct kvt__req *req)
 	if (req->range)
 		kvt__cursor_start(req);
 	req->started_ns = now;
+	io->attempt = req->tries + 1;
 	int answer = w->store->ops.submit(lane->session, io);
 	if (answer == KVT_BUSY && lane->in_flight) {
 		push_busy(req);

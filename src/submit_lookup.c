@@ -190,6 +190,8 @@ int kvt_worker_submit_lookup(struct kvt_worker *w, uint64_t job_id, const struct
 	kvt__job_header(w, job, &r);
 	kvt__job_arrays(job, &c, &r, hash_total);
 	error = assign_geometries(w, job, r.call);
+	atomic_store_explicit(&w->lookups_until_ns, job->submitted_ns + KVT__LOOKUPS_NS,
+			      memory_order_relaxed);
 	if (error) {
 		kvt__free(&w->env, job);
 		return error;

@@ -207,13 +207,15 @@ struct kvt_worker {
 	/* Lanes that sleep, or are about to, and would take more work. A pusher that clears a bit
 	 * wakes that lane. */
 	atomic_ullong idle_lanes;
-	atomic_ullong idle_for_stores; /* those of them that have a place for a store */
+	atomic_ullong idle_for_loads;  /* those of them that have room for more than lookups */
+	atomic_ullong idle_for_stores; /* those of these that have a place for a store */
 	/* The earliest deadline of a job that is not complete, or a little before; INT64_MAX when
 	 * there is none. */
 	atomic_llong next_expiry_ns;
 	atomic_ullong done_count; /* completions that wait */
 	atomic_llong stores_paused_until_ns;
-	atomic_llong config_retry_ns; /* when config.json may be tried again */
+	atomic_llong config_retry_ns;  /* when config.json may be tried again */
+	atomic_llong lookups_until_ns; /* until then lanes keep room for lookups */
 	atomic_bool stopping;
 
 	pthread_mutex_t lock;
@@ -257,15 +259,26 @@ struct kvt__after {
 	uint64_t stored_bytes;
 };
 
+/* Lanes keep room for lookups so long after one was submitted. */
+#define KVT__LOOKUPS_NS INT64_C(10000000000)
+
 /* queue.c */
 void kvt__queue_push_locked(struct kvt_worker *w, struct kvt__item *item, enum kvt__class c);
 void kvt__queue_unlink_locked(struct kvt_worker *w, struct kvt__item *item);
 /* Moves a store in front of the loads: at once when it is queued, else when it will be. */
 void kvt__queue_lift_locked(struct kvt_worker *w, struct kvt__item *item);
-/* Takes up to `max` items, at most `max_stores` of them stores, and no stores of chunks when they
- * are held back (*heldp tells whether one was met); they are ACTIVE then. */
-uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items, uint32_t max,
-			       uint32_t max_stores, bool hold_stores, bool *heldp, int64_t now_ns);
+/* What a lane may take. */
+struct kvt__allowance {
+	uint32_t all;
+	uint32_t others;  /* of them, all but lookups */
+	uint32_t stores;  /* of these */
+	uint32_t lookups; /* while there are others that may be taken, else as many as there are */
+	bool hold_stores; /* stores of chunks wait for config.json; raw files have none */
+	bool held;	  /* result: one was held back */
+};
+/* Takes up to a->all items, which are ACTIVE then. */
+uint32_t kvt__queue_pop_locked(struct kvt_worker *w, struct kvt__item **items,
+			       struct kvt__allowance *a, int64_t now_ns);
 /* How many items wait in the queues; *storesp: how many of them are stores. */
 uint64_t kvt__queue_waiting_locked(const struct kvt_worker *w, uint64_t *storesp);
 /* Picks one idle lane to wake if work waits that it would take. */
