@@ -2,6 +2,9 @@
 # Bench programs: each bench/*.c that has a main function; the others are shared by all. Never
 # installed.
 file(GLOB bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/*.c)
+if(NOT KVT_S3)
+	list(FILTER bench_sources EXCLUDE REGEX "/curl_[^/]*\\.c$")
+endif()
 set(bench_shared "")
 set(bench_programs "")
 foreach(source ${bench_sources})
