@@ -3,6 +3,7 @@
 """The command-line tool on a real object store."""
 import json
 import os
+import time
 import urllib.parse
 
 import live
@@ -126,6 +127,33 @@ class Maintenance(live.LiveCase):
         left = self.run_json("ls", *self.common)
         self.assertEqual(len(left), 3)
         self.assertEqual(done["removed_objects"], 5)
+
+    def test_gc_removes_uploads_that_nobody_has_ended(self):
+        self.put("11000000", live.some_bytes(5000))
+        outside = "%s-beside/ns_r0/110/00_g0/11000001.bin" % self.prefix
+        for key in (self.name_of("11000001"), outside):
+            upload = self.s3.create_multipart_upload(Bucket=live.BUCKET, Key=key)
+            self.addCleanup(self.forget_upload, key, upload["UploadId"])
+            self.s3.upload_part(Bucket=live.BUCKET, Key=key, UploadId=upload["UploadId"],
+                                PartNumber=1, Body=b"x" * 1000)
+        gc = ["gc", *self.store_of(live.ENDPOINT), "--uploads"]
+        # Of a day by default: somebody may be at it.
+        self.assertEqual(self.run_json(*gc)[-1]["removed_leftovers"], 0)
+        self.assertEqual(len(self.uploads()), 1)
+        # Times are whole seconds, of two clocks.
+        end = time.monotonic() + 30
+        removed = 0
+        while removed == 0 and time.monotonic() < end:
+            removed = self.run_json(*gc, "--older-than", "1s")[-1]["removed_leftovers"]
+        self.assertEqual(removed, 1)
+        self.assertEqual(self.uploads(), [])
+        listed = self.s3.list_multipart_uploads(Bucket=live.BUCKET, Prefix=outside)
+        self.assertEqual(len(listed.get("Uploads", [])), 1)
+        self.assertEqual(self.get("11000000"), live.some_bytes(5000))
+
+    def forget_upload(self, key, upload):
+        if self.s3.list_multipart_uploads(Bucket=live.BUCKET, Prefix=key).get("Uploads"):
+            self.s3.abort_multipart_upload(Bucket=live.BUCKET, Key=key, UploadId=upload)
 
     def test_a_namespace_of_other_fields_is_told_apart(self):
         fields = {
