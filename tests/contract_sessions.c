@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions: submit, poll and wake, several threads at once, forks, and memory that runs out. One
- * file: the suite has one for each subject. */
+/* Sessions: submit, poll and wake, several threads at once, forks, and memory that runs out.
+ * It is one file because the suite has one for each subject. */
 #include "contract.h"
 
 #include <dirent.h>
