@@ -82,14 +82,16 @@ class Hosts(live.LiveCase):
 
     def test_exactly_one_of_two_hosts_creates_each_object(self):
         met = 0
-        for size in (3000, 400000):
+        for size in (3000, 400000) * 6:
             statuses = self.race(60, size)
             for one, other in zip(*statuses):
                 self.assertEqual(sorted((one, other)), ["skipped", "stored"])
-            # It was a race: each of them has won some.
-            met += min(one.count("stored") for one in statuses)
             self.check_bucket(60)
             self.empty_bucket()
+            # Once each of them has won some, it was a race.
+            met += min(one.count("stored") for one in statuses)
+            if met and size == 400000:
+                break
         self.assertGreater(met, 0)
 
     def test_objects_of_several_parts_are_whole_whoever_came_last(self):
