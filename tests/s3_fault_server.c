@@ -152,9 +152,11 @@ static const char *add_rules(struct s3_server *server, char *text)
 
 int main(int argc, char **argv)
 {
-	struct s3_server_options options = {0};
+	/* Static, so that the texts in it are not lost at the end. */
+	static struct s3_server_options options = {0};
 	struct s3_server *server;
-	const char *rules = NULL, *wrong;
+	static const char *rules;
+	const char *wrong;
 	sigset_t signals;
 	int i, got;
 

@@ -70,7 +70,11 @@ static char *pem(X509 *certificate, EVP_PKEY *key)
 	if (bio && (certificate ? PEM_write_bio_X509(bio, certificate)
 				: PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL))) {
 		bytes = BIO_get_mem_data(bio, &data);
-		text = strndup(data, (size_t)bytes);
+		text = malloc((size_t)bytes + 1);
+		if (text) {
+			memcpy(text, data, (size_t)bytes);
+			text[bytes] = '\0';
+		}
 	}
 	BIO_free(bio);
 	return text;

@@ -196,8 +196,8 @@ static void a_container_asks_its_endpoint(void **state)
 					      "ftp://127.0.0.1/",	"http://127.0.0.1.evil/",
 					      "http://user@127.0.0.1/", "nonsense"};
 	static const char *const bad[] = {"", "[]", "{", "{\"AccessKeyId\": \"x\"}",
-					  "{\"AccessKeyId\": \"x\", \"SecretAccessKey\": \"y\", "
-					  "\"Expiration\": \"soon\"}"};
+					  ("{\"AccessKeyId\": \"x\", \"SecretAccessKey\": \"y\", "
+					   "\"Expiration\": \"soon\"}")};
 	struct http_answer answer = {"GET", "/creds", .needs = "Authorization: pass", .status = 200,
 				     .body = KEYS("TASK", FAR)};
 	char *path, *large;

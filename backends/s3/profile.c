@@ -134,13 +134,22 @@ static int s3_make_entries(struct s3_profile_file *file, const char *path, size_
 	return 0;
 }
 
+static size_t s3_line_bytes(const char *line)
+{
+	size_t bytes = 0;
+
+	while (line[bytes] != '\0' && line[bytes] != '\r' && line[bytes] != '\n')
+		bytes++;
+	return bytes;
+}
+
 static int s3_take_lines(struct s3_profile_file *file, const char *path, char *line,
 			 enum s3_profile_kind kind)
 {
 	const char *section = NULL;
 
 	for (size_t number = 1;; number++) {
-		size_t bytes = strcspn(line, "\r\n");
+		size_t bytes = s3_line_bytes(line);
 		bool is_last = line[bytes] == '\0', is_pair = strncmp(line + bytes, "\r\n", 2) == 0;
 		struct s3_profile_entry *entry = &file->entries[file->count];
 		bool good = true;
