@@ -7,6 +7,7 @@
  */
 #include "module.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,25 @@
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_started;		  /* guarded by start_lock, like the next one */
 static bool is_started_verifying; /* without more, connections are verified */
+
+/* libxml2, on which libs3 stands, makes its global state at its first use, and two first uses at
+ * once race. Whatever version libs3 has brought is asked to do that now. */
+static void libs3_start_xml(void)
+{
+	static const char *const names[] = {"libxml2.so.2", "libxml2.so.16"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		void *library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
+		void *symbol = library ? dlsym(library, "xmlInitParser") : NULL;
+		void (*init)(void);
+
+		memcpy(&init, &symbol, sizeof(init));
+		if (symbol)
+			init();
+		if (library)
+			(void)dlclose(library);
+	}
+}
 
 static int libs3_start(const struct kvt_host *host, const struct libs3_config *config)
 {
@@ -33,6 +53,8 @@ static int libs3_start(const struct kvt_host *host, const struct libs3_config *c
 			host->fail(host, "s3+libs3: S3_initialize: %s", S3_get_status_name(status));
 			error = KVT_EINTERNAL;
 		}
+		if (!error)
+			libs3_start_xml();
 		is_started = !error;
 		is_started_verifying = LIBS3_HAS_VERIFY && config->verify;
 	}
