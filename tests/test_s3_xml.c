@@ -358,8 +358,8 @@ static void document_types_are_refused(void **state)
 		"<!DOCTYPE Error SYSTEM \"file:///etc/passwd\"><Error/>",
 		"<!DOCTYPE e [<!ENTITY a \"aa\"><!ENTITY b \"&a;&a;\">]><Error>&b;</Error>",
 		"<!DOCTYPE e [<!ENTITY x SYSTEM \"http://127.0.0.1/\">]><Error>&x;</Error>",
-		"<!DOCTYPE e PUBLIC \"-//x\" \"http://127.0.0.1/\" [<!ENTITY % p SYSTEM "
-		"\"file:///etc/passwd\"> %p;]><Error/>",
+		("<!DOCTYPE e PUBLIC \"-//x\" \"http://127.0.0.1/\" [<!ENTITY % p SYSTEM "
+		 "\"file:///etc/passwd\"> %p;]><Error/>"),
 	};
 
 	(void)state;
