@@ -31,6 +31,18 @@ static void scene_log(const struct kvt_host *host, enum kvt_host_log_level level
 
 static void (*scene_real_free)(const struct kvt_host *host, void *memory);
 
+static void *(*scene_real_alloc)(const struct kvt_host *host, size_t bytes, size_t alignment);
+
+/* Without what the test itself has left in the heap. */
+static void *scene_alloc(const struct kvt_host *host, size_t bytes, size_t alignment)
+{
+	void *memory = scene_real_alloc(host, bytes, alignment);
+
+	if (memory != NULL)
+		memset(memory, 0, malloc_usable_size(memory));
+	return memory;
+}
+
 static void scene_free(const struct kvt_host *host, void *memory)
 {
 	if (memory != NULL &&
@@ -76,6 +88,8 @@ int scene_setup(void **state)
 	testhost_init(&scene->th);
 	scene_real_free = scene->th.host.free;
 	scene->th.host.free = scene_free;
+	scene_real_alloc = scene->th.host.alloc;
+	scene->th.host.alloc = scene_alloc;
 	scene->th.host.log = scene_log;
 	scene->home = test_temp_dir();
 	scene_environment("HOME", scene->home);
