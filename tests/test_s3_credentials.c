@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Credentials of an S3 store: each source against an endpoint that answers as the real one does,
  * their order, how they are renewed, and what happens to those that do not work. */
-#include "s3_config_scene.h"
+#include "s3_credentials_scene.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -11,132 +11,63 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../backends/s3/credentials.h"
-#include "http_fixture.h"
-#include "s3_server.h"
-
 #define TOKEN_PATH "/latest/api/token"
 #define ROLES_PATH "/latest/meta-data/iam/security-credentials/"
-#define KEYS(access_key, expiration)                                                               \
-	"{\"AccessKeyId\": \"" access_key "\", \"SecretAccessKey\": \"" SCENE_SECRET               \
-	"\", \"Token\": \"session\", \"Expiration\": \"" expiration "\"}"
-#define FAR "2099-01-01T00:00:00Z"
-
-struct opened {
-	struct scene *scene;
-	struct http_fixture *http;
-	struct s3_provider *provider;
-};
-
-static void start(struct opened *o, void **state)
-{
-	*o = (struct opened){.scene = *state, .http = http_fixture_start()};
-	assert_non_null(o->http);
-	/* Nobody is to be asked on the network. */
-	scene_environment("AWS_EC2_METADATA_DISABLED", "true");
-}
-
-static int try_open(struct opened *o)
-{
-	testhost_forget();
-	assert_int_equal(scene_read(o->scene, "//bucket/p", "endpoint=http://127.0.0.1:9", NULL),
-			 0);
-	return kvt__s3_provider_open(&o->scene->th.host, &o->scene->s3.credentials, &o->provider);
-}
-
-static void end(struct opened *o)
-{
-	kvt__s3_provider_close(o->provider);
-	http_fixture_stop(o->http);
-	assert_false(o->scene->secret_in_log);
-	assert_false(o->scene->secret_is_free);
-}
-
-static void expect(struct opened *o, const char *access_key, const char *token, const char *source)
-{
-	const struct s3_credentials *c;
-
-	if (try_open(o) != 0)
-		fail_msg("%s: %s", source, testhost_failure());
-	assert_string_equal(kvt__s3_provider_source(o->provider), source);
-	c = kvt__s3_credentials_acquire(o->provider);
-	assert_non_null(c);
-	assert_string_equal(c->access_key, access_key);
-	assert_string_equal(c->secret_key, SCENE_SECRET);
-	if (token)
-		assert_string_equal(c->session_token, token);
-	else
-		assert_null(c->session_token);
-	kvt__s3_credentials_release(o->provider, c);
-	kvt__s3_provider_close(o->provider);
-	o->provider = NULL;
-}
-
-static void expect_refused(struct opened *o, int error, const char *text)
-{
-	int got = try_open(o);
-
-	if (got != error || !strstr(testhost_failure(), text))
-		fail_msg("%s: %s, expected %s and \"%s\"", testhost_code(got), testhost_failure(),
-			 testhost_code(error), text);
-	assert_null(strstr(testhost_failure(), SCENE_SECRET));
-	assert_null(o->provider);
-}
 
 static void the_environment_comes_before_profiles(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
+	keys_start(&o, state);
 	scene_profile_file(o.scene, "credentials",
 			   "[default]\naws_access_key_id=FILE\naws_secret_access_key=" SCENE_SECRET
 			   "\n");
 	scene_environment("AWS_ACCESS_KEY_ID", "ENV");
-	expect_refused(&o, KVT_ECONFIG,
-		       "AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not");
+	keys_expect_refused(&o, KVT_ECONFIG,
+			    "AWS_ACCESS_KEY_ID is set and AWS_SECRET_ACCESS_KEY is not");
 	scene_environment("AWS_SECRET_ACCESS_KEY", SCENE_SECRET);
-	expect(&o, "ENV", NULL, "environment");
+	keys_expect(&o, "ENV", NULL, "environment");
 	scene_environment("AWS_SESSION_TOKEN", "token");
-	expect(&o, "ENV", "token", "environment");
+	keys_expect(&o, "ENV", "token", "environment");
 	scene_environment("AWS_ACCESS_KEY_ID", "TWO\nLINES");
-	expect_refused(&o, KVT_ECONFIG, "cannot be sent");
-	end(&o);
+	keys_expect_refused(&o, KVT_ECONFIG, "cannot be sent");
+	keys_end(&o);
 }
 
 static void profiles_have_keys_or_a_clear_refusal(void **state)
 {
 	static const char *const others[] = {"credential_process=/bin/true",
 					     "role_arn=r\nsource_profile=x", "sso_session=x"};
-	struct opened o;
+	struct keys_scene o;
 	char *source;
 
-	start(&o, state);
-	expect_refused(&o, KVT_EAUTH, "no keys in profile default");
+	keys_start(&o, state);
+	keys_expect_refused(&o, KVT_EAUTH, "no keys in profile default");
 	scene_profile_file(o.scene, "credentials",
 			   "[default]\naws_access_key_id=FILE\naws_secret_access_key=" SCENE_SECRET
 			   "\n[other]\naws_access_key_id=OTHER\naws_secret_access_key=" SCENE_SECRET
 			   "\naws_session_token=t\n[half]\naws_access_key_id=HALF\n");
 	source = test_format("profile default of %s/.aws/credentials", o.scene->home);
-	expect(&o, "FILE", NULL, source);
+	keys_expect(&o, "FILE", NULL, source);
 	free(source);
 	scene_environment("AWS_PROFILE", "other");
 	source = test_format("profile other of %s/.aws/credentials", o.scene->home);
-	expect(&o, "OTHER", "t", source);
+	keys_expect(&o, "OTHER", "t", source);
 	free(source);
 	scene_environment("AWS_PROFILE", "half");
-	expect_refused(&o, KVT_ECONFIG, "aws_secret_access_key is missing");
+	keys_expect_refused(&o, KVT_ECONFIG, "aws_secret_access_key is missing");
 	scene_environment("AWS_PROFILE", "nobody");
-	expect_refused(&o, KVT_ECONFIG, "profile nobody");
+	keys_expect_refused(&o, KVT_ECONFIG, "profile nobody");
 	scene_environment("AWS_PROFILE", NULL);
 	scene_profile_file(o.scene, "credentials", "");
 	for (size_t i = 0; i < TEST_COUNT(others); i++) {
 		char *text = test_format("[default]\n%s\n", others[i]);
 
 		scene_profile_file(o.scene, "config", text);
-		expect_refused(&o, KVT_ECONFIG, "is not supported: put keys into");
+		keys_expect_refused(&o, KVT_ECONFIG, "is not supported: put keys into");
 		free(text);
 	}
-	end(&o);
+	keys_end(&o);
 }
 
 static void a_web_identity_is_exchanged_for_keys(void **state)
@@ -151,19 +82,19 @@ static void a_web_identity_is_exchanged_for_keys(void **state)
 	static const char *const bad[] = {"", "<a>", "<!DOCTYPE a><a/>", "{}",
 					  "<a><AccessKeyId>x</AccessKeyId></a>"};
 	char posted[4096], *path;
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
+	keys_start(&o, state);
 	scene_profile_file(o.scene, "token", "to ken+\n");
 	path = test_format("%s/.aws/token", o.scene->home);
 	scene_environment("AWS_WEB_IDENTITY_TOKEN_FILE", path);
 	scene_environment("AWS_ENDPOINT_URL_STS", http_fixture_url(o.http));
-	expect_refused(&o, KVT_ECONFIG, "AWS_ROLE_ARN");
+	keys_expect_refused(&o, KVT_ECONFIG, "AWS_ROLE_ARN");
 	scene_environment("AWS_ROLE_ARN", "arn:aws:iam::1:role/r");
-	expect_refused(&o, KVT_EAUTH, "HTTP 404");
+	keys_expect_refused(&o, KVT_EAUTH, "HTTP 404");
 	http_fixture_answer(o.http,
 			    &(struct http_answer){"POST", "/", .status = 200, .body = good});
-	expect(&o, "STS", "session", "web identity");
+	keys_expect(&o, "STS", "session", "web identity");
 	http_fixture_posted(o.http, posted, sizeof(posted));
 	assert_string_equal(posted,
 			    "Action=AssumeRoleWithWebIdentity&Version=2011-06-15"
@@ -172,22 +103,12 @@ static void a_web_identity_is_exchanged_for_keys(void **state)
 	for (size_t i = 0; i < TEST_COUNT(bad); i++) {
 		http_fixture_answer(
 			o.http, &(struct http_answer){"POST", "/", .status = 200, .body = bad[i]});
-		expect_refused(&o, KVT_EAUTH, "expected XML");
+		keys_expect_refused(&o, KVT_EAUTH, "expected XML");
 	}
 	scene_environment("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token");
-	expect_refused(&o, KVT_ECONFIG, "/nowhere/token: No such file");
+	keys_expect_refused(&o, KVT_ECONFIG, "/nowhere/token: No such file");
 	free(path);
-	end(&o);
-}
-
-static void use_container(struct opened *o, const char *path, const char *body)
-{
-	char *url = test_format("%s%s", http_fixture_url(o->http), path);
-
-	http_fixture_answer(o->http,
-			    &(struct http_answer){"GET", path, .status = 200, .body = body});
-	scene_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
-	free(url);
+	keys_end(&o);
 }
 
 static void a_container_asks_its_endpoint(void **state)
@@ -201,55 +122,55 @@ static void a_container_asks_its_endpoint(void **state)
 	struct http_answer answer = {"GET", "/creds", .needs = "Authorization: pass", .status = 200,
 				     .body = KEYS("TASK", FAR)};
 	char *path, *large;
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("TASK", FAR));
-	expect(&o, "TASK", "session", "container");
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("TASK", FAR));
+	keys_expect(&o, "TASK", "session", "container");
 	http_fixture_answer(o.http, &answer);
-	expect_refused(&o, KVT_EAUTH, "HTTP 401");
+	keys_expect_refused(&o, KVT_EAUTH, "HTTP 401");
 	scene_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pass\r\nX-Other: 1");
-	expect_refused(&o, KVT_ECONFIG, "control characters");
+	keys_expect_refused(&o, KVT_ECONFIG, "control characters");
 	scene_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pass");
-	expect(&o, "TASK", "session", "container");
+	keys_expect(&o, "TASK", "session", "container");
 	scene_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN", NULL);
 	scene_profile_file(o.scene, "pod", "pass\n");
 	path = test_format("%s/.aws/pod", o.scene->home);
 	scene_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path);
-	expect(&o, "TASK", "session", "container");
+	keys_expect(&o, "TASK", "session", "container");
 	for (size_t i = 0; i < TEST_COUNT(bad); i++) {
-		use_container(&o, "/creds", bad[i]);
-		expect_refused(&o, KVT_EAUTH, "expected JSON");
+		keys_use_container(&o, "/creds", bad[i]);
+		keys_expect_refused(&o, KVT_EAUTH, "expected JSON");
 	}
 	answer = (struct http_answer){"GET", "/creds", .status = 302, .location = "/other"};
 	http_fixture_answer(o.http, &answer);
-	use_container(&o, "/other", KEYS("ELSE", FAR));
-	use_container(&o, "/creds", "");
+	keys_use_container(&o, "/other", KEYS("ELSE", FAR));
+	keys_use_container(&o, "/creds", "");
 	http_fixture_answer(o.http, &answer);
-	expect_refused(&o, KVT_EAUTH, "HTTP 302");
+	keys_expect_refused(&o, KVT_EAUTH, "HTTP 302");
 	assert_int_equal(http_fixture_count(o.http, "/other"), 0);
 	large = calloc(1, 70001);
 	assert_non_null(large);
 	memset(large, ' ', 70000);
-	use_container(&o, "/creds", large);
-	expect_refused(&o, KVT_EAUTH, "over 64 KiB");
+	keys_use_container(&o, "/creds", large);
+	keys_expect_refused(&o, KVT_EAUTH, "over 64 KiB");
 	free(large);
 	for (size_t i = 0; i < TEST_COUNT(foreign); i++) {
 		scene_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI", foreign[i]);
-		expect_refused(&o, KVT_ECONFIG, "expected https, or http to this machine");
+		keys_expect_refused(&o, KVT_ECONFIG, "expected https, or http to this machine");
 	}
 	free(path);
-	end(&o);
+	keys_end(&o);
 }
 
 static void an_instance_asks_its_metadata_with_a_token(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
+	keys_start(&o, state);
 	scene_environment("AWS_EC2_METADATA_DISABLED", NULL);
 	scene_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT", http_fixture_url(o.http));
-	expect_refused(&o, KVT_EAUTH, "HTTP 404");
+	keys_expect_refused(&o, KVT_EAUTH, "HTTP 404");
 	http_fixture_answer(o.http,
 			    &(struct http_answer){"PUT", TOKEN_PATH,
 						  "X-aws-ec2-metadata-token-ttl-seconds: 21600",
@@ -257,62 +178,44 @@ static void an_instance_asks_its_metadata_with_a_token(void **state)
 	http_fixture_answer(o.http, &(struct http_answer){"GET", ROLES_PATH,
 							  "X-aws-ec2-metadata-token: imds-token",
 							  200, "the-role\n"});
-	expect_refused(&o, KVT_EAUTH, "HTTP 404");
+	keys_expect_refused(&o, KVT_EAUTH, "HTTP 404");
 	http_fixture_answer(o.http, &(struct http_answer){"GET", ROLES_PATH "the-role",
 							  "X-aws-ec2-metadata-token: imds-token",
 							  200, KEYS("EC2", FAR)});
-	expect(&o, "EC2", "session", "instance metadata");
+	keys_expect(&o, "EC2", "session", "instance metadata");
 	http_fixture_answer(o.http, &(struct http_answer){"GET", ROLES_PATH, NULL, 200, "../x"});
-	expect_refused(&o, KVT_EAUTH, "expected the name of a role");
+	keys_expect_refused(&o, KVT_EAUTH, "expected the name of a role");
 	scene_environment("AWS_EC2_METADATA_DISABLED", "true");
-	expect_refused(&o, KVT_EAUTH, "AWS_EC2_METADATA_DISABLED");
-	end(&o);
-}
-
-/* Waits, ten seconds at most, for credentials of another access key; its generation. */
-static uint64_t await_key(struct opened *o, const char *access_key)
-{
-	const int64_t end_ns = o->scene->th.host.now_ns() + INT64_C(10000000000);
-
-	while (o->scene->th.host.now_ns() < end_ns) {
-		const struct s3_credentials *c = kvt__s3_credentials_acquire(o->provider);
-		uint64_t generation = c ? c->generation : 0;
-		bool is_it = c && strcmp(c->access_key, access_key) == 0;
-
-		kvt__s3_credentials_release(o->provider, c);
-		if (is_it)
-			return generation;
-		(void)sched_yield();
-	}
-	return 0;
+	keys_expect_refused(&o, KVT_EAUTH, "AWS_EC2_METADATA_DISABLED");
+	keys_end(&o);
 }
 
 static void keys_are_renewed_before_they_expire(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 	char text[64], *body;
 	time_t soon = time(NULL) + 3;
 	struct tm tm;
 	const struct s3_credentials *old;
 
-	start(&o, state);
+	keys_start(&o, state);
 	assert_non_null(gmtime_r(&soon, &tm));
 	assert_true(strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm) > 0);
 	body = test_format("{\"AccessKeyId\": \"OLD\", \"SecretAccessKey\": \"%s\", "
 			   "\"Expiration\": \"%s\"}",
 			   SCENE_SECRET, text);
-	use_container(&o, "/creds", body);
+	keys_use_container(&o, "/creds", body);
 	free(body);
-	assert_int_equal(try_open(&o), 0);
+	assert_int_equal(keys_try_open(&o), 0);
 	old = kvt__s3_credentials_acquire(o.provider);
 	assert_non_null(old);
 	assert_int_equal(old->expires_s, soon);
-	use_container(&o, "/creds", KEYS("NEW", FAR));
-	assert_int_equal(await_key(&o, "NEW"), 2);
+	keys_use_container(&o, "/creds", KEYS("NEW", FAR));
+	assert_int_equal(keys_await_key(&o, "NEW"), 2);
 	/* What is held stays as it is. */
 	assert_string_equal(old->access_key, "OLD");
 	kvt__s3_credentials_release(o.provider, old);
-	end(&o);
+	keys_end(&o);
 }
 
 static void *refuse(void *provider)
@@ -326,78 +229,78 @@ static void *refuse(void *provider)
 static void refused_keys_are_fetched_once_for_all(void **state)
 {
 	pthread_t threads[8];
-	struct opened o;
+	struct keys_scene o;
 	void *failed;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("OLD", FAR));
-	assert_int_equal(try_open(&o), 0);
-	use_container(&o, "/creds", KEYS("NEW", FAR));
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("OLD", FAR));
+	assert_int_equal(keys_try_open(&o), 0);
+	keys_use_container(&o, "/creds", KEYS("NEW", FAR));
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, refuse, o.provider), 0);
 	for (int i = 0; i < 8; i++) {
 		assert_int_equal(pthread_join(threads[i], &failed), 0);
 		assert_null(failed);
 	}
-	assert_int_equal(await_key(&o, "NEW"), 2);
+	assert_int_equal(keys_await_key(&o, "NEW"), 2);
 	assert_int_equal(http_fixture_count(o.http, "/creds"), 2);
-	end(&o);
+	keys_end(&o);
 }
 
 static void keys_that_never_change_are_not_fetched_again(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
+	keys_start(&o, state);
 	scene_environment("AWS_ACCESS_KEY_ID", "ENV");
 	scene_environment("AWS_SECRET_ACCESS_KEY", SCENE_SECRET);
-	assert_int_equal(try_open(&o), 0);
+	assert_int_equal(keys_try_open(&o), 0);
 	assert_false(kvt__s3_credentials_refuse(o.provider, 1));
-	end(&o);
+	keys_end(&o);
 }
 
 static void old_keys_stay_when_newer_ones_cannot_be_had(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("OLD", FAR));
-	assert_int_equal(try_open(&o), 0);
-	use_container(&o, "/creds", "nonsense");
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("OLD", FAR));
+	assert_int_equal(keys_try_open(&o), 0);
+	keys_use_container(&o, "/creds", "nonsense");
 	assert_true(kvt__s3_credentials_refuse(o.provider, 1));
 	while (http_fixture_count(o.http, "/creds") < 2)
 		(void)sched_yield();
-	assert_int_equal(await_key(&o, "OLD"), 1);
-	use_container(&o, "/creds", KEYS("NEW", FAR));
-	assert_int_equal(await_key(&o, "NEW"), 2);
-	end(&o);
+	assert_int_equal(keys_await_key(&o, "OLD"), 1);
+	keys_use_container(&o, "/creds", KEYS("NEW", FAR));
+	assert_int_equal(keys_await_key(&o, "NEW"), 2);
+	keys_end(&o);
 }
 
 static void closing_ends_a_fetch_in_flight(void **state)
 {
 	struct http_answer answer = {"GET", "/creds", .status = 200, .holds = true};
-	struct opened o;
+	struct keys_scene o;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("OLD", FAR));
-	assert_int_equal(try_open(&o), 0);
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("OLD", FAR));
+	assert_int_equal(keys_try_open(&o), 0);
 	http_fixture_answer(o.http, &answer);
 	assert_true(kvt__s3_credentials_refuse(o.provider, 1));
 	assert_true(http_fixture_await_held(o.http));
 	kvt__s3_provider_close(o.provider);
 	o.provider = NULL;
-	end(&o);
+	keys_end(&o);
 }
 
 static void a_forked_child_lets_go(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 	int status = 0;
 	pid_t child;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("OLD", FAR));
-	assert_int_equal(try_open(&o), 0);
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("OLD", FAR));
+	assert_int_equal(keys_try_open(&o), 0);
 	child = fork();
 	if (child == 0) {
 		kvt__s3_provider_forked(o.provider);
@@ -406,16 +309,16 @@ static void a_forked_child_lets_go(void **state)
 	assert_true(child > 0);
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 42);
-	end(&o);
+	keys_end(&o);
 }
 
 static void whatever_allocation_fails_nothing_is_left(void **state)
 {
-	struct opened o;
+	struct keys_scene o;
 	int error = KVT_ENOMEM;
 
-	start(&o, state);
-	use_container(&o, "/creds", KEYS("KEY", FAR));
+	keys_start(&o, state);
+	keys_use_container(&o, "/creds", KEYS("KEY", FAR));
 	assert_int_equal(scene_read(o.scene, "//bucket/p", "endpoint=http://127.0.0.1:9", NULL), 0);
 	for (long n = 1; error; n++) {
 		struct testhost *th = &o.scene->th;
@@ -431,7 +334,7 @@ static void whatever_allocation_fails_nothing_is_left(void **state)
 		}
 		assert_true(n < 100);
 	}
-	end(&o);
+	keys_end(&o);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)

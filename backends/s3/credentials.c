@@ -15,19 +15,22 @@
 
 #define S3_REFRESH_EARLY_S 300
 #define S3_MOST_BACKOFF_S  60
-#define S3_LEAST_PAUSE_S   1
+#define S3_MOST_SLEEP_S	   60
 #define S3_SOURCES	   6
 #define S3_ALL_WHY_BYTES   1024
 
 struct s3_held {
 	struct s3_credentials public; /* first */
 	struct s3_keys keys;
-	unsigned holders; /* under lock; the provider's own counts */
+	unsigned holders;   /* under lock; the provider's own counts */
+	int64_t fetch_at_s; /* real time; INT64_MAX: only when somebody wants it */
+	bool came_late;	    /* they had expired when they came */
 };
 
 struct s3_provider {
 	const struct kvt_host *host;
 	const struct s3_credentials_config *config;
+	struct s3_environment environment;
 	s3_source_fn source;
 	char source_name[S3_WHY_BYTES];
 	bool may_be_asked_again;
@@ -48,9 +51,26 @@ static int64_t s3_real_s(void)
 	return (int64_t)now.tv_sec;
 }
 
+/* Five minutes before they expire, or after half of their life when that is shorter. */
+static int64_t s3_fetch_at(int64_t expires_s, int64_t now_s)
+{
+	const int64_t life_s = expires_s - now_s;
+	int64_t early_s = S3_REFRESH_EARLY_S;
+
+	if (expires_s == INT64_MAX)
+		return INT64_MAX;
+	if (life_s <= 0)
+		return now_s + S3_MOST_BACKOFF_S;
+	if (life_s < 2 * S3_REFRESH_EARLY_S)
+		early_s = life_s / 2;
+	return expires_s - early_s;
+}
+
+/* Takes the keys. */
 static struct s3_held *s3_hold(struct s3_provider *p, struct s3_keys *keys, uint64_t generation)
 {
 	struct s3_held *held = p->host->alloc(p->host, sizeof(*held), sizeof(void *));
+	const int64_t now_s = s3_real_s();
 
 	if (held == NULL) {
 		kvt__s3_keys_fini(p->host, keys);
@@ -59,6 +79,8 @@ static struct s3_held *s3_hold(struct s3_provider *p, struct s3_keys *keys, uint
 	*held = (struct s3_held){
 		.keys = *keys,
 		.holders = 1,
+		.fetch_at_s = s3_fetch_at(keys->expires_s, now_s),
+		.came_late = keys->expires_s <= now_s,
 		.public = {.access_key = keys->access_key,
 			   .secret_key = keys->secret_key,
 			   .session_token = keys->session_token,
@@ -66,6 +88,13 @@ static struct s3_held *s3_hold(struct s3_provider *p, struct s3_keys *keys, uint
 			   .expires_s = keys->expires_s,
 			   .generation = generation},
 	};
+	/* A clock is wrong, or the service hands out old ones because it cannot do better: whether
+	 * they work is for the server to say. */
+	if (held->came_late)
+		p->host->log(
+			p->host, KVT_HOST_WARNING, "s3 credentials late",
+			"credentials: %s: expired %lld s before they came: is the clock right?",
+			p->source_name, (long long)(now_s - keys->expires_s));
 	return held;
 }
 
@@ -86,7 +115,12 @@ static int s3_fetch_again(struct s3_provider *p)
 {
 	char name[S3_WHY_BYTES];
 	struct s3_fetch f = {
-		.host = p->host, .config = p->config, .stop = &p->stop, .source = name};
+		.host = p->host,
+		.config = p->config,
+		.environment = &p->environment,
+		.stop = &p->stop,
+		.source = name,
+	};
 	struct s3_keys keys = {0};
 	struct s3_held *held, *old;
 	int error = p->source(&f, &keys);
@@ -114,58 +148,60 @@ static int s3_fetch_again(struct s3_provider *p)
 	return 0;
 }
 
-/* When to fetch again, in seconds from now; -1: when somebody wants it. */
-static int64_t s3_pause_locked(const struct s3_provider *p, int64_t fetched_s)
-{
-	int64_t expires_s = p->newest->public.expires_s, life_s, early_s, left_s;
-
-	if (expires_s == INT64_MAX)
-		return -1;
-	life_s = expires_s - fetched_s;
-	early_s = life_s < 2 * S3_REFRESH_EARLY_S ? life_s / 2 : S3_REFRESH_EARLY_S;
-	left_s = expires_s - early_s - s3_real_s();
-	return left_s > S3_LEAST_PAUSE_S ? left_s : S3_LEAST_PAUSE_S;
-}
-
-/* Sleeps for so long, or until stopped; `wakes`: or until somebody wants newer keys. Real time may
- * jump, so no sleep is longer than a minute. */
-static void s3_sleep_locked(struct s3_provider *p, int64_t seconds, bool wakes)
+/* Sleeps for so long, or until stopped; `wakes`: or until somebody wants newer keys. */
+static void s3_sleep_locked(struct s3_provider *p, int64_t ms, bool wakes)
 {
 	struct timespec until;
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += seconds < 0 || seconds > 60 ? 60 : seconds;
+	until.tv_sec += ms / 1000;
+	until.tv_nsec += ms % 1000 * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
 	while (!atomic_load(&p->stop) && !(wakes && p->is_wanted))
 		if (pthread_cond_timedwait(&p->changed, &p->lock, &until))
 			break;
 }
 
+/* After so many failures in a row; none: once a second at most, however many say that theirs are
+ * refused. A random part keeps hosts apart that failed together. */
+static int64_t s3_backoff_ms(const struct kvt_host *host, unsigned failures)
+{
+	const uint64_t random = ((uint64_t)host->now_ns() * UINT64_C(0x9e3779b97f4a7c15)) >> 33;
+	int64_t ms = 1000;
+
+	if (failures == 0)
+		return ms;
+	while (--failures > 0 && ms < S3_MOST_BACKOFF_S * 1000)
+		ms *= 2;
+	if (ms > S3_MOST_BACKOFF_S * 1000)
+		ms = S3_MOST_BACKOFF_S * 1000;
+	ms = ms / 2 + (int64_t)(random % (uint64_t)(ms / 2 + 1));
+	return ms < 1000 ? 1000 : ms;
+}
+
 static void *s3_provider_main(void *context)
 {
 	struct s3_provider *p = context;
-	int64_t fetched_s = s3_real_s(), failed_s = 0, pause_s;
-	bool due;
+	unsigned failures = 0;
+	int64_t left_s;
 
 	(void)pthread_setname_np(pthread_self(), "kvt-s3-creds");
 	pthread_mutex_lock(&p->lock);
 	while (!atomic_load(&p->stop)) {
-		pause_s = s3_pause_locked(p, fetched_s);
-		s3_sleep_locked(p, pause_s, true);
-		pause_s = s3_pause_locked(p, fetched_s);
-		due = pause_s >= 0 && pause_s <= S3_LEAST_PAUSE_S;
-		if (atomic_load(&p->stop) || (!p->is_wanted && !due))
+		left_s = p->newest->fetch_at_s - s3_real_s();
+		if (!p->is_wanted && left_s > 0) {
+			/* Real time may jump, so no sleep is long. */
+			left_s = left_s < S3_MOST_SLEEP_S ? left_s : S3_MOST_SLEEP_S;
+			s3_sleep_locked(p, left_s * 1000, true);
 			continue;
+		}
 		pthread_mutex_unlock(&p->lock);
-		fetched_s = s3_real_s();
-		if (s3_fetch_again(p) == 0)
-			failed_s = 0;
-		else
-			failed_s = failed_s ? 2 * failed_s : S3_LEAST_PAUSE_S;
-		if (failed_s > S3_MOST_BACKOFF_S)
-			failed_s = S3_MOST_BACKOFF_S;
+		failures = s3_fetch_again(p) == 0 ? 0 : failures + 1;
 		pthread_mutex_lock(&p->lock);
-		/* Once a second at most, however many say that theirs are refused. */
-		s3_sleep_locked(p, failed_s ? failed_s : S3_LEAST_PAUSE_S, false);
+		s3_sleep_locked(p, s3_backoff_ms(p->host, failures), false);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -197,7 +233,11 @@ static int s3_find(struct s3_provider *p, struct s3_keys *keys, char *all)
 
 	for (int i = 0; i < S3_SOURCES; i++) {
 		struct s3_fetch f = {
-			.host = p->host, .config = p->config, .source = p->source_name};
+			.host = p->host,
+			.config = p->config,
+			.environment = &p->environment,
+			.source = p->source_name,
+		};
 		int error = sources[i](&f, keys);
 
 		p->source = sources[i];
@@ -219,6 +259,7 @@ static void s3_provider_free(struct s3_provider *p)
 {
 	if (p->newest)
 		s3_held_free(p->host, p->newest);
+	kvt__s3_environment_fini(&p->environment, p->host);
 	(void)pthread_cond_destroy(&p->changed);
 	(void)pthread_mutex_destroy(&p->lock);
 	p->host->free(p->host, p);
@@ -247,9 +288,11 @@ int kvt__s3_provider_open(const struct kvt_host *host, const struct s3_credentia
 	(void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&p->changed, &attributes);
 	(void)pthread_condattr_destroy(&attributes);
-	if (config->anonymous)
+	if (error == 0)
+		error = kvt__s3_environment_init(&p->environment, host);
+	if (error == 0 && config->anonymous)
 		(void)snprintf(p->source_name, sizeof(p->source_name), "anonymous");
-	else
+	else if (error == 0)
 		error = s3_find(p, &keys, why);
 	if (error == 0) {
 		p->newest = s3_hold(p, &keys, 1);
@@ -286,6 +329,7 @@ void kvt__s3_provider_forked(struct s3_provider *provider)
 	/* The thread and whoever held the lock are not here. */
 	if (provider->newest)
 		s3_held_free(provider->host, provider->newest);
+	kvt__s3_environment_fini(&provider->environment, provider->host);
 	provider->host->free(provider->host, provider);
 }
 
@@ -295,8 +339,9 @@ const struct s3_credentials *kvt__s3_credentials_acquire(struct s3_provider *pro
 
 	pthread_mutex_lock(&provider->lock);
 	held = provider->newest;
-	/* Expired ones would only be refused, unless nobody can give others. */
-	if (held->public.expires_s != INT64_MAX && held->public.expires_s <= s3_real_s()) {
+	/* Expired ones would only be refused. */
+	if (held->public.expires_s != INT64_MAX && !held->came_late &&
+	    held->public.expires_s <= s3_real_s()) {
 		provider->is_wanted = true;
 		(void)pthread_cond_signal(&provider->changed);
 		held = NULL;

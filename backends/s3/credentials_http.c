@@ -3,8 +3,11 @@
  * once when the store is closed. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
@@ -71,12 +74,52 @@ static CURLcode s3_set(CURL *e, struct s3_fetch *f, const struct s3_http *reques
 	return bad;
 }
 
-static int s3_try(struct s3_fetch *f, const struct s3_http *request, struct s3_reply_buffer *buffer)
+/* TLS writes into a connection that the server has closed may raise SIGPIPE, which must not end the
+ * program: at open this is its own thread, with signals as it has them. */
+static CURLcode s3_perform(CURL *e)
 {
+	static const struct timespec no_time;
+	sigset_t pipe_set, pending, before;
+	bool was_pending;
+	CURLcode bad;
+
+	(void)sigemptyset(&pipe_set);
+	(void)sigaddset(&pipe_set, SIGPIPE);
+	(void)pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
+	was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+	bad = curl_easy_perform(e);
+	if (!was_pending)
+		while (sigtimedwait(&pipe_set, NULL, &no_time) < 0 && errno == EINTR)
+			;
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return bad;
+}
+
+/* What is wrong about an answer, with what its body says. */
+static int s3_refused(struct s3_fetch *f, const struct s3_http *request,
+		      struct s3_reply_buffer *buffer)
+{
+	const char *place = request->place ? request->place : request->url;
+	char cause[S3_CAUSE_BYTES] = "";
+
+	buffer->text[buffer->bytes] = '\0';
+	if (request->explain)
+		request->explain(f, buffer->text, cause, sizeof(cause));
+	for (char *c = cause; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			*c = ' ';
+	return kvt__s3_why(f, KVT_EAUTH, "%s: HTTP %ld%s%s", place, request->status,
+			   *cause ? " " : "", cause);
+}
+
+/* *againp: another try may do better. */
+static int s3_try(struct s3_fetch *f, struct s3_http *request, struct s3_reply_buffer *buffer,
+		  bool *againp)
+{
+	const char *place = request->place ? request->place : request->url;
 	struct curl_slist *headers = NULL, *more;
 	CURL *e = curl_easy_init();
 	CURLcode bad = e ? CURLE_OK : CURLE_OUT_OF_MEMORY;
-	long status = 0;
 
 	for (int i = 0; i < S3_MAX_REQUEST_HEADERS && request->headers[i] && !bad; i++) {
 		more = curl_slist_append(headers, request->headers[i]);
@@ -85,42 +128,44 @@ static int s3_try(struct s3_fetch *f, const struct s3_http *request, struct s3_r
 		else
 			bad = CURLE_OUT_OF_MEMORY;
 	}
+	request->status = 0;
 	buffer->bytes = 0;
 	buffer->is_too_long = false;
 	if (!bad)
 		bad = s3_set(e, f, request, buffer, headers);
 	if (!bad)
-		bad = curl_easy_perform(e);
+		bad = s3_perform(e);
 	if (e)
-		(void)curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &status);
+		(void)curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &request->status);
 	curl_easy_cleanup(e);
 	for (more = headers; more; more = more->next)
 		OPENSSL_cleanse(more->data, strlen(more->data));
 	curl_slist_free_all(headers);
+	*againp = false;
 	if (buffer->is_too_long)
-		return kvt__s3_why(f, KVT_EAUTH, "%s: the reply is over 64 KiB", request->url);
+		return kvt__s3_why(f, KVT_EAUTH, "%s: the reply is over 64 KiB", place);
 	if (bad == CURLE_OUT_OF_MEMORY)
 		return kvt__s3_why(f, KVT_ENOMEM, "out of memory");
+	*againp = bad || request->status >= 500 || request->status == 408 || request->status == 429;
 	if (bad)
-		return kvt__s3_why(f, KVT_EAUTH, "%s: %s", request->url, curl_easy_strerror(bad));
-	if (status != 200)
-		return kvt__s3_why(f, KVT_EAUTH, "%s: HTTP %ld", request->url, status);
-	return 0;
+		return kvt__s3_why(f, KVT_EAUTH, "%s: %s", place, curl_easy_strerror(bad));
+	return request->status == 200 ? 0 : s3_refused(f, request, buffer);
 }
 
-int kvt__s3_http(struct s3_fetch *f, const struct s3_http *request, char **bodyp)
+int kvt__s3_http(struct s3_fetch *f, struct s3_http *request, char **bodyp)
 {
 	struct s3_reply_buffer buffer = {.text = f->host->alloc(f->host, S3_REPLY_BYTES + 1, 1)};
 	int error = KVT_EAUTH;
+	bool again = true;
 
 	*bodyp = NULL;
 	if (buffer.text == NULL)
 		return kvt__s3_why(f, KVT_ENOMEM, "out of memory");
 	memset(buffer.text, 0, S3_REPLY_BYTES + 1);
-	for (unsigned i = 0; i < request->tries && error == KVT_EAUTH; i++) {
+	for (unsigned i = 0; i < request->tries && error && again; i++) {
 		if (f->stop && atomic_load(f->stop))
 			break;
-		error = s3_try(f, request, &buffer);
+		error = s3_try(f, request, &buffer, &again);
 	}
 	buffer.text[buffer.bytes] = '\0';
 	if (error) {

@@ -8,6 +8,7 @@
 #include "credentials.h"
 
 #define S3_WHY_BYTES	       256
+#define S3_CAUSE_BYTES	       128
 #define S3_REPLY_BYTES	       65536u
 #define S3_MAX_REQUEST_HEADERS 2
 
@@ -17,10 +18,36 @@ struct s3_keys {
 	int64_t expires_s; /* INT64_MAX: never */
 };
 
+/* The variables that say where keys are fetched. They are copied at open: the program may change
+ * its environment later, and no other thread may read it then. */
+enum s3_variable {
+	S3_TOKEN_FILE = 0,
+	S3_ROLE_ARN,
+	S3_ROLE_SESSION,
+	S3_CONTAINER_RELATIVE,
+	S3_CONTAINER_FULL,
+	S3_CONTAINER_TOKEN_FILE,
+	S3_CONTAINER_TOKEN,
+	S3_INSTANCE_ENDPOINT,
+	S3_INSTANCE_MODE,
+	S3_VARIABLES,
+};
+
+/* Owned; NULL: not set or empty. */
+struct s3_environment {
+	char *values[S3_VARIABLES];
+};
+
+/* 0 or KVT_ENOMEM; then nothing is left. */
+int kvt__s3_environment_init(struct s3_environment *environment, const struct kvt_host *host);
+/* Cleanses. Accepts one that is all zeros. */
+void kvt__s3_environment_fini(struct s3_environment *environment, const struct kvt_host *host);
+
 /* One look at a source. */
 struct s3_fetch {
 	const struct kvt_host *host;
 	const struct s3_credentials_config *config;
+	const struct s3_environment *environment;
 	const atomic_bool *stop; /* ends a request in flight; may be NULL */
 	char *source;		 /* S3_WHY_BYTES: what it is, when it was found */
 	char why[S3_WHY_BYTES];	 /* why it gave nothing; no secrets */
@@ -52,13 +79,18 @@ struct s3_http {
 	const char *url;
 	const char *headers[S3_MAX_REQUEST_HEADERS]; /* whole lines; NULL: none */
 	const char *body;			     /* POST */
+	const char *place;			     /* what messages call it; NULL: the URL */
+	/* Writes into `text` what the body of a refusal says, when it says something; may be NULL.
+	 * The text is made one line by the caller. */
+	void (*explain)(struct s3_fetch *f, const char *body, char *text, size_t room);
 	long timeout_ms;
 	unsigned tries;
+	long status; /* result: of the last answer; 0: none came */
 };
 
-/* One request without proxy and redirects, repeated when it fails. *bodyp gets the body of a 200,
- * ended by NUL, at most 64 KiB. */
-int kvt__s3_http(struct s3_fetch *f, const struct s3_http *request, char **bodyp);
+/* One request without proxy and redirects, repeated when another try may do better. *bodyp gets the
+ * body of a 200, ended by NUL, at most 64 KiB. KVT_EAUTH or KVT_ENOMEM. */
+int kvt__s3_http(struct s3_fetch *f, struct s3_http *request, char **bodyp);
 /* Cleanses it. Accepts NULL. */
 void kvt__s3_http_free(const struct kvt_host *host, char *body);
 /* A small file (a token) without blanks at its end, to be freed as above. */

@@ -10,6 +10,8 @@
 #include "credentials_parts.h"
 #include "profile.h"
 
+#define S3_MAX_KEY_TEXT 1024u
+
 int kvt__s3_why(struct s3_fetch *f, int error, const char *format, ...)
 {
 	va_list arguments;
@@ -51,6 +53,12 @@ int kvt__s3_keys_set(struct s3_fetch *f, struct s3_keys *keys, const char *acces
 {
 	bool has_token = token && *token;
 
+	/* The bounds of what can be signed. */
+	if (*access_key == '\0' || *secret_key == '\0' || strlen(access_key) > S3_MAX_KEY_TEXT ||
+	    strlen(secret_key) > S3_MAX_KEY_TEXT)
+		return kvt__s3_why(f, KVT_ECONFIG,
+				   "access key and secret key: expected 1 to %u bytes each",
+				   S3_MAX_KEY_TEXT);
 	/* They become header lines. */
 	if (!kvt__s3_is_header_value(access_key) || strpbrk(access_key, " ,/=") ||
 	    (has_token && !kvt__s3_is_header_value(token)))
@@ -65,6 +73,49 @@ int kvt__s3_keys_set(struct s3_fetch *f, struct s3_keys *keys, const char *acces
 		return 0;
 	kvt__s3_keys_fini(f->host, keys);
 	return kvt__s3_why(f, KVT_ENOMEM, "out of memory");
+}
+
+/* An empty variable counts for nothing. */
+static const char *s3_variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+int kvt__s3_environment_init(struct s3_environment *environment, const struct kvt_host *host)
+{
+	static const char *const names[S3_VARIABLES] = {
+		[S3_TOKEN_FILE] = "AWS_WEB_IDENTITY_TOKEN_FILE",
+		[S3_ROLE_ARN] = "AWS_ROLE_ARN",
+		[S3_ROLE_SESSION] = "AWS_ROLE_SESSION_NAME",
+		[S3_CONTAINER_RELATIVE] = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+		[S3_CONTAINER_FULL] = "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		[S3_CONTAINER_TOKEN_FILE] = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+		[S3_CONTAINER_TOKEN] = "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+		[S3_INSTANCE_ENDPOINT] = "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+		[S3_INSTANCE_MODE] = "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+	};
+
+	memset(environment, 0, sizeof(*environment));
+	for (int i = 0; i < S3_VARIABLES; i++) {
+		const char *value = s3_variable(names[i]);
+
+		if (value == NULL)
+			continue;
+		environment->values[i] = s3_copy(host, value);
+		if (environment->values[i] == NULL) {
+			kvt__s3_environment_fini(environment, host);
+			return KVT_ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void kvt__s3_environment_fini(struct s3_environment *environment, const struct kvt_host *host)
+{
+	for (int i = 0; i < S3_VARIABLES; i++)
+		s3_free_secret(host, &environment->values[i]);
 }
 
 static void s3_found(struct s3_fetch *f, const char *source)
@@ -84,14 +135,6 @@ int kvt__s3_keys_from_options(struct s3_fetch *f, struct s3_keys *keys)
 				   c->access_key ? "secret_key" : "access_key");
 	s3_found(f, "options");
 	return kvt__s3_keys_set(f, keys, c->access_key, c->secret_key, c->session_token, INT64_MAX);
-}
-
-/* An empty variable counts for nothing. */
-static const char *s3_variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
 }
 
 int kvt__s3_keys_from_environment(struct s3_fetch *f, struct s3_keys *keys)
@@ -115,7 +158,8 @@ static int s3_refuse_profile(struct s3_fetch *f, const struct s3_profile_file *f
 			     const char *path)
 {
 	static const char *const others[] = {"credential_process", "source_profile",
-					     "credential_source", "sso_session", "sso_start_url"};
+					     "credential_source",  "sso_session",
+					     "sso_start_url",	   "login_session"};
 	const char *profile = f->config->profile;
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
@@ -162,6 +206,30 @@ static int s3_keys_from_file(struct s3_fetch *f, const char *path, enum s3_profi
 	return error;
 }
 
+/* A profile that assumes a role from others is refused even when it has keys: they are only those
+ * that the role is assumed with. */
+static int s3_refuse_role(struct s3_fetch *f, const char *path)
+{
+	const char *profile = f->config->profile;
+	struct s3_profile_file *file = NULL;
+	int error = path ? kvt__s3_profile_open(f->host, path, S3_PROFILE_CONFIG, &file) : 0;
+
+	if (error == KVT_ENOENT)
+		return 0;
+	if (error)
+		return kvt__s3_why(f, error, "%s: cannot be read as a profile file", path);
+	if (kvt__s3_profile_get(file, profile, "role_arn") &&
+	    (kvt__s3_profile_get(file, profile, "source_profile") ||
+	     kvt__s3_profile_get(file, profile, "credential_source")))
+		error = kvt__s3_why(
+			f, KVT_ECONFIG,
+			"profile %s of %s: role_arn with a source is not supported: put keys "
+			"into the environment, the credentials file or the options",
+			profile, path);
+	kvt__s3_profile_close(file);
+	return error;
+}
+
 int kvt__s3_keys_from_profile(struct s3_fetch *f, struct s3_keys *keys)
 {
 	const struct s3_credentials_config *c = f->config;
@@ -169,6 +237,9 @@ int kvt__s3_keys_from_profile(struct s3_fetch *f, struct s3_keys *keys)
 	int error;
 
 	f->may_be_asked_again = true;
+	error = s3_refuse_role(f, c->config_file);
+	if (error)
+		return error;
 	error = s3_keys_from_file(f, c->credentials_file, S3_PROFILE_CREDENTIALS, keys, &there);
 	if (error == KVT_ENOENT)
 		error = s3_keys_from_file(f, c->config_file, S3_PROFILE_CONFIG, keys, &there);
