@@ -136,7 +136,7 @@ static void tls_trusts_what_it_is_told_to(void **state)
 			s3_server_count(scene->server, &counts);
 			assert_int_equal(counts.connections, 1);
 			/* Idle connections end like those without TLS. */
-			assert_int_equal(s3_server_close_idle(scene->server, i & 1), 1);
+			assert_true(s3_server_close_idle(scene->server, i & 1) >= 1);
 			assert_int_equal(s3_scene_get(scene, NAME, 100, 0, 2, NULL), 0);
 		} else {
 			assert_int_equal(s3_scene_seen(scene, ~0u), 0);

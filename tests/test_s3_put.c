@@ -277,7 +277,7 @@ static void a_connection_closed_while_idle_costs_a_put_nothing(void **state)
 	s3_scene_start(scene, 0);
 	for (unsigned i = 0; i < 4; i++) {
 		assert_int_equal(s3_scene_put(scene, NAME, 4 * S3_SCENE_MIB, i, 0, NULL), 0);
-		assert_int_equal(s3_server_close_idle(scene->server, i & 1), 1);
+		assert_true(s3_server_close_idle(scene->server, i & 1) >= 1);
 	}
 	/* Broken when the body is on its way. */
 	for (unsigned i = 0; i < 4; i++) {
@@ -500,7 +500,7 @@ static void requests_are_signed_anew_each_time(void **state)
 	s3_scene_start(scene, 0);
 	assert_int_equal(s3_scene_put(scene, NAME, 1000, 1, 0, NULL), 0);
 	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(s3_server_close_idle(scene->server, true), 1);
+		assert_true(s3_server_close_idle(scene->server, true) >= 1);
 		assert_int_equal(s3_scene_put(scene, NAME, 1000, 1, 0, NULL), 0);
 		assert_true(s3_server_request(scene->server, S3_OP_PUT, 0, &request));
 		for (size_t h = 0; h < TEST_COUNT(once); h++)

@@ -245,7 +245,7 @@ static void connections_are_counted_and_closed(void **state)
 	assert_true(s3_server_request(s3c_server, S3_OP_GET, 0, &request));
 	before = request.connection;
 	s3_server_request_free(&request);
-	assert_int_equal(s3_server_close_idle(s3c_server, false), 1);
+	assert_true(s3_server_close_idle(s3c_server, false) >= 1);
 	assert_int_equal(s3c_simple("GET", "/bucket/k"), 200);
 	assert_true(s3_server_request(s3c_server, S3_OP_GET, 0, &request));
 	assert_int_not_equal(request.connection, before);
