@@ -7,7 +7,6 @@
 
 #define PAGE_NAMES  1000
 #define TOKEN_BYTES 4096
-#define PAGE_TRIES  4
 
 struct item {
 	size_t name_at; /* in names */
@@ -70,10 +69,12 @@ static int gather(struct kvt_io *io, const struct kvt_list_item *item)
 /* One page; a failed try leaves nothing of itself. */
 static int ask(struct kvt__sync *sync, struct page *page, const char *prefix)
 {
-	int error;
+	int error = 0;
 
 	memcpy(page->token_before, page->token, TOKEN_BYTES);
-	for (unsigned tries = 1;; tries++) {
+	for (int tries = 0; tries < 3; tries++) {
+		enum kvt_error_class c;
+
 		memcpy(page->token, page->token_before, TOKEN_BYTES);
 		page->count = 0;
 		page->names_bytes = 0;
@@ -86,10 +87,11 @@ static int ask(struct kvt__sync *sync, struct page *page, const char *prefix)
 			.list_max = PAGE_NAMES,
 		};
 		error = kvt__sync_io(sync, &page->io, kvt__sync_timeout_ns(0));
-		if (tries == PAGE_TRIES || !kvt__sync_is_worth_another(error))
-			return error;
-		kvt__sync_pause(&page->io, tries);
+		c = kvt_error_class(error);
+		if (c != KVT_CLASS_TRANSIENT && c != KVT_CLASS_THROTTLED)
+			break;
 	}
+	return error;
 }
 
 int kvt__list_each(struct kvt__sync *sync, const char *prefix, kvt__list_fn callback, void *context)
