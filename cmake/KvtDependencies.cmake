@@ -10,8 +10,8 @@ if(KVT_URING)
 endif()
 
 if(KVT_S3)
-	# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init.
-	list(APPEND KVT_DEPENDENCIES "libcurl>=7.85" "expat>=2.4")
+	# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init; 7.87: CURLOPT_QUICK_EXIT.
+	list(APPEND KVT_DEPENDENCIES "libcurl>=7.87" "expat>=2.4")
 endif()
 
 set(KVT_PRIVATE_LIBS "")

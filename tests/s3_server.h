@@ -167,7 +167,7 @@ struct s3_server_rule {
 	bool lower_case;       /* *names of headers */
 	bool http10;	       /* *status line */
 	bool close_silently;   /* *closes without having said so */
-	const char *raw;       /* *these bytes instead of all */
+	const char *raw;       /* *these bytes instead of all; `cut` comes behind them */
 };
 
 /* False when memory is short. */

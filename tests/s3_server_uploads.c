@@ -240,6 +240,7 @@ static bool parts_fit_locked(struct s3s_request *r, struct s3s_upload *upload,
 	return true;
 }
 
+/* number 0: an ETag of the usual kind, the MD5 of the parts' MD5s. */
 static struct s3s_object *join_locked(struct s3s_upload *upload, const struct wishes *w,
 				      uint64_t number)
 {
@@ -260,9 +261,16 @@ static struct s3s_object *join_locked(struct s3s_upload *upload, const struct wi
 		object->buffers[i] = part->buffer;
 		object->bytes += part->buffer->bytes;
 		atomic_fetch_add(&part->buffer->refs, 1);
-		EVP_DigestUpdate(md5, part->etag, strlen(part->etag));
+		for (unsigned d = 0; d < sizeof(hash); d++) {
+			unsigned digits = 0;
+
+			sscanf(part->etag + 1 + 2 * d, "%2x", &digits);
+			hash[d] = (uint8_t)digits;
+		}
+		EVP_DigestUpdate(md5, hash, sizeof(hash));
 	}
-	EVP_DigestUpdate(md5, &number, sizeof(number));
+	if (number)
+		EVP_DigestUpdate(md5, &number, sizeof(number));
 	EVP_DigestFinal_ex(md5, hash, NULL);
 	EVP_MD_CTX_free(md5);
 	s3s_hex(hash, sizeof(hash), hex);
@@ -338,7 +346,9 @@ void s3s_complete(struct s3s_request *r)
 	} else if (!upload) {
 		s3s_error(r, 404, "NoSuchUpload", no_such_upload);
 	} else if (s3s_conditions_locked(r, name, true) && parts_fit_locked(r, upload, &w)) {
-		object = join_locked(upload, &w, ++server->etags);
+		bool is_usual = atomic_load(&server->traits) & S3_SERVER_MD5_ETAGS;
+
+		object = join_locked(upload, &w, is_usual ? 0 : ++server->etags);
 		if (object) {
 			object->modified_s = now;
 			snprintf(etag, sizeof(etag), "%s", object->etag);

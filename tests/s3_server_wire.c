@@ -273,7 +273,7 @@ enum MHD_Result s3s_send_raw(struct s3s_request *r)
 	bool going;
 
 	if (rule->raw) {
-		if (write_all(r, rule->raw, strlen(rule->raw)))
+		if (write_all(r, rule->raw, strlen(rule->raw)) && s3s_cut(r, rule->cut))
 			drain(r);
 		return MHD_NO;
 	}

@@ -447,6 +447,11 @@ static void slow_first_bytes_and_slow_transfers_have_limits_of_their_own(void **
 	s3_scene_rule(scene, "ops=get times=1 hang");
 	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
 	s3_scene_expect(scene, "first byte", KVT_ETIMEDOUT, "first_byte_timeout_ms");
+	/* Nor is a hint an answer. */
+	s3_scene_rule(scene,
+		      "ops=get times=1 raw=\"HTTP/1.1 103 Early Hints\\r\\n\\r\\n\" cut=stall");
+	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
+	s3_scene_expect(scene, "a hint", KVT_ETIMEDOUT, "first_byte_timeout_ms");
 	s3_scene_rule(scene, "ops=get times=1 rate=1");
 	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
 	s3_scene_expect(scene, "1 byte a second", KVT_ETIMEDOUT, NULL);

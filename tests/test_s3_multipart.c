@@ -206,7 +206,7 @@ static void a_commit_that_may_work_again_is_tried_again(void **state)
 					    "lost=fin"};
 	struct s3_scene *scene = *state;
 
-	s3_scene_start(scene, 0);
+	s3_scene_start(scene, S3_SERVER_MD5_ETAGS);
 	for (size_t i = 0; i < TEST_COUNT(rules); i++) {
 		void *handle;
 
@@ -229,7 +229,7 @@ static void a_commit_whose_answer_was_lost_is_recognised(void **state)
 {
 	static const char *const rules[] = {"lost=rst", "lost=fin",
 					    "done-first status=500 code=InternalError"};
-	static const unsigned traits[] = {0, S3_SERVER_COMPLETE_TWICE};
+	static const unsigned traits[] = {S3_SERVER_MD5_ETAGS, S3_SERVER_COMPLETE_TWICE};
 	struct s3_scene *scene = *state;
 
 	s3_scene_serve(scene, NULL);
@@ -249,19 +249,67 @@ static void a_commit_whose_answer_was_lost_is_recognised(void **state)
 		assert_int_equal(s3_scene_remove(scene, NAME, NULL), 0);
 		s3_scene_close(scene);
 	}
-	/* It was not done, and somebody else has ended the upload. */
-	{
+}
+
+/* The first try was not done, its answer an error; then somebody aborts the upload. An object that
+ * was there before, of the same length, is no proof of anything. */
+static void an_upload_that_is_gone_is_taken_for_done_only_by_its_own_bytes(void **state)
+{
+	enum { ABSENT, OLD, NEWER };
+	static const struct {
+		const char *what;
+		unsigned traits;
+		int found;
+		uint32_t flags;
+		int result;
+	} cases[] = {
+		{"none is there", S3_SERVER_MD5_ETAGS, ABSENT, 0, KVT_EPROTO},
+		{"none is there, if absent", S3_SERVER_MD5_ETAGS, ABSENT, KVT_IO_IF_ABSENT,
+		 KVT_EPROTO},
+		{"an old one", S3_SERVER_MD5_ETAGS, OLD, 0, KVT_EPROTO},
+		{"an old one, opaque", 0, OLD, 0, KVT_EPROTO},
+		{"the same version", S3_SERVER_MD5_ETAGS, OLD, KVT_IO_IF_VERSION, KVT_EPROTO},
+		{"the same version, opaque", 0, OLD, KVT_IO_IF_VERSION, KVT_EPROTO},
+		{"another version", S3_SERVER_MD5_ETAGS, NEWER, KVT_IO_IF_VERSION, KVT_EPRECOND},
+		{"another version, opaque", 0, NEWER, KVT_IO_IF_VERSION, KVT_EPRECOND},
+		{"somebody else's, if absent", S3_SERVER_MD5_ETAGS, NEWER, KVT_IO_IF_ABSENT,
+		 KVT_EEXIST},
+		{"somebody else's, if absent, opaque", 0, NEWER, KVT_IO_IF_ABSENT, KVT_EEXIST},
+	};
+	struct s3_scene *scene = *state;
+
+	s3_scene_serve(scene, NULL);
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		struct kvt_version version = {0};
+		char *name = test_format("found/%zu.bin", i);
 		void *handle;
 
+		s3_server_set_traits(scene->server, cases[i].traits);
 		s3_server_clear_rules(scene->server);
 		s3_scene_open(scene);
-		assert_int_equal(s3_scene_begin(scene, NAME, LAST, &handle), 0);
-		assert_int_equal(s3_scene_part(scene, NAME, handle, 0, 0, LAST, LAST, 1), 0);
+		if (cases[i].flags != KVT_IO_IF_ABSENT && cases[i].found != ABSENT) {
+			s3_scene_plant(scene, name, LAST, 1);
+			assert_int_equal(s3_scene_head(scene, name, 0), 0);
+			version = scene->info.version;
+		}
+		assert_int_equal(s3_scene_begin(scene, name, LAST, &handle), 0);
+		assert_int_equal(s3_scene_part(scene, name, handle, 0, 0, LAST, LAST, 2), 0);
 		s3_scene_rule(scene, "ops=complete times=1 status=500 code=InternalError");
 		s3_scene_rule(scene, "ops=complete status=404 code=NoSuchUpload");
-		s3_scene_commit(scene, NAME, handle, LAST, 0, NULL);
-		s3_scene_expect(scene, "gone", KVT_EPROTO, NULL);
-		assert_false(s3_server_has(scene->server, S3_SCENE_KEY(NAME)));
+		/* The question before the commit hears what was there before. */
+		if (cases[i].found == NEWER && cases[i].flags == KVT_IO_IF_ABSENT)
+			s3_scene_rule(scene, "ops=head times=1 status=404");
+		if (cases[i].found == NEWER && cases[i].flags == KVT_IO_IF_VERSION)
+			s3_scene_rule(scene, "ops=head times=1 etag=\"%.*s\"",
+				      (int)version.bytes - 2, (char *)version.value + 1);
+		if (cases[i].found == NEWER)
+			s3_scene_plant(scene, name, LAST, 3);
+		s3_scene_commit(scene, name, handle, LAST, cases[i].flags,
+				cases[i].flags & KVT_IO_IF_VERSION ? &version : NULL);
+		s3_scene_expect(scene, cases[i].what, cases[i].result, NULL);
+		assert_false(s3_scene_has(scene, name, LAST, 2));
+		s3_scene_close(scene);
+		free(name);
 	}
 }
 
@@ -472,6 +520,7 @@ int main(void)
 		S3_SCENE_CASE(an_error_inside_a_200_is_an_error),
 		S3_SCENE_CASE(a_commit_that_may_work_again_is_tried_again),
 		S3_SCENE_CASE(a_commit_whose_answer_was_lost_is_recognised),
+		S3_SCENE_CASE(an_upload_that_is_gone_is_taken_for_done_only_by_its_own_bytes),
 		S3_SCENE_CASE(an_unknown_upload_at_the_first_try_is_no_success),
 		S3_SCENE_CASE(a_commit_ends_in_its_time),
 		S3_SCENE_CASE(conditions_of_a_commit_are_kept_on_servers_of_each_kind),

@@ -434,6 +434,63 @@ static void absent_objects_are_forbidden_without_the_right_to_list(void **state)
 	assert_int_equal(s3_scene_head(scene, "probe", 0), 0);
 }
 
+/* Only a lookup may take a forbidden name for a miss: what may not be read may be there. */
+static void a_forbidden_name_is_not_overwritten_nor_removed(void **state)
+{
+	struct kvt_version version;
+	struct s3_scene *scene = *state;
+
+	s3_scene_option(scene, "lookup_cache_miss_ms", "3600000");
+	s3_scene_start(scene, S3_SERVER_NO_PUT_CONDITIONS);
+	assert_int_equal(s3_scene_put(scene, NAME, BYTES, 1, KVT_IO_IF_ABSENT, NULL), 0);
+	version = scene->info.version;
+	s3_scene_rule(scene, "ops=head status=403");
+	s3_scene_put(scene, NAME, BYTES, 2, KVT_IO_IF_ABSENT, NULL);
+	s3_scene_expect(scene, "put if absent", KVT_EACCES, "HTTP 403");
+	s3_scene_put(scene, NAME, BYTES, 2, KVT_IO_IF_VERSION, &version);
+	s3_scene_expect(scene, "put if version", KVT_EACCES, "HTTP 403");
+	s3_scene_remove(scene, NAME, NULL);
+	s3_scene_expect(scene, "remove", KVT_EACCES, "HTTP 403");
+	s3_scene_plant(scene, "ab/ce.bin", BYTES, 1);
+	s3_scene_head(scene, "ab/ce.bin", KVT_IO_CACHED_OK);
+	s3_scene_expect(scene, "a lookup", KVT_ENOENT, NULL);
+	/* It is not remembered as one. */
+	s3_server_clear_rules(scene->server);
+	assert_int_equal(s3_scene_head(scene, "ab/ce.bin", KVT_IO_CACHED_OK), 0);
+	assert_true(s3_scene_has(scene, NAME, BYTES, 1));
+}
+
+/* A server that knows no conditions is told none a second time. */
+static void a_server_without_conditions_hears_of_them_once(void **state)
+{
+	struct kvt_version version;
+	struct s3_scene *scene = *state;
+
+	s3_scene_start(scene, S3_SERVER_NO_PUT_CONDITIONS);
+	assert_int_equal(s3_scene_put(scene, NAME, BYTES, 1, 0, NULL), 0);
+	version = scene->info.version;
+	s3_server_forget(scene->server);
+	assert_int_equal(s3_scene_put(scene, NAME, BYTES, 2, KVT_IO_IF_VERSION, &version), 0);
+	assert_int_equal(s3_scene_seen(scene, S3_OP_PUT), 2);
+	assert_int_equal(s3_scene_seen(scene, S3_OP_HEAD), 1);
+	assert_true(s3_scene_has(scene, NAME, BYTES, 2));
+}
+
+/* Signing a body takes time of the request's: what is over by then is not sent without a limit. */
+static void a_deadline_that_passes_while_a_body_is_signed_holds(void **state)
+{
+	struct s3_scene *scene = *state;
+
+	s3_scene_option(scene, "payload_signing", "signed");
+	s3_scene_start(scene, 0);
+	s3_scene_rule(scene, "ops=put hang");
+	for (scene->time_ms = 1; scene->time_ms <= 16; scene->time_ms *= 2) {
+		s3_scene_put(scene, NAME, UINT64_C(48) << 20, 1, 0, NULL);
+		s3_scene_expect(scene, "signed", KVT_ETIMEDOUT, "the deadline has passed");
+	}
+	assert_int_equal(s3_scene_seen(scene, S3_OP_PUT), 0);
+}
+
 static void a_removal_looks_before_and_compares(void **state)
 {
 	struct s3_scene *scene = *state;
@@ -530,6 +587,9 @@ int main(void)
 		S3_SCENE_CASE(keys_for_encryption_go_with_all_that_touches_data),
 		S3_SCENE_CASE(headers_that_are_configured_go_along),
 		S3_SCENE_CASE(absent_objects_are_forbidden_without_the_right_to_list),
+		S3_SCENE_CASE(a_forbidden_name_is_not_overwritten_nor_removed),
+		S3_SCENE_CASE(a_server_without_conditions_hears_of_them_once),
+		S3_SCENE_CASE(a_deadline_that_passes_while_a_body_is_signed_holds),
 		S3_SCENE_CASE(a_removal_looks_before_and_compares),
 		S3_SCENE_CASE(lookups_are_remembered_until_something_changes),
 		S3_SCENE_CASE(requests_are_signed_anew_each_time),

@@ -59,6 +59,12 @@ static void expired_keys_are_renewed_and_the_request_repeated(void **state)
 	assert_int_equal(s3_scene_get(scene, "ab/cd.bin", 200000, 0, 2, NULL), KVT_EAUTH);
 	assert_non_null(strstr(scene->detail, "InvalidAccessKeyId"));
 
+	/* Refused, and the endpoint gives none any more: that is what is told, not that it took too
+	 * long. */
+	http_fixture_answer(http, &(struct http_answer){"GET", PATH, .status = 500, .body = ""});
+	s3_scene_get(scene, "ab/cd.bin", 200000, 0, 2, NULL);
+	s3_scene_expect(scene, "no newer keys", KVT_EAUTH, "could not be fetched in time");
+
 	testsession_close(&scene->ts);
 	testbackend_close(&scene->tb);
 	assert_int_equal(unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI"), 0);

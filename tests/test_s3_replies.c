@@ -101,6 +101,19 @@ static void errors_to_head_are_told_by_status_alone(void **state)
 	}
 }
 
+static void numbers_of_servers_do_not_overflow(void **state)
+{
+	struct s3_scene *scene = *state;
+
+	s3_scene_start(scene, 0);
+	s3_scene_plant(scene, NAME, BYTES, SEED);
+	s3_scene_rule(scene, "ops=get times=1 status=503 code=SlowDown "
+			     "headers=\"Retry-After: 99999999999999\\r\\n\"");
+	s3_scene_get(scene, NAME, 100, 0, SEED, NULL);
+	s3_scene_expect(scene, "slow down for ever", KVT_ETHROTTLED, "SlowDown");
+	assert_int_equal(scene->retry_after_ns, INT64_C(86400) * 1000000000);
+}
+
 static void long_and_endless_errors_are_bounded(void **state)
 {
 	static const char *const rules[] = {
@@ -331,6 +344,7 @@ int main(void)
 	const struct CMUnitTest cases[] = {
 		S3_SCENE_CASE(answers_have_one_meaning_each),
 		S3_SCENE_CASE(errors_to_head_are_told_by_status_alone),
+		S3_SCENE_CASE(numbers_of_servers_do_not_overflow),
 		S3_SCENE_CASE(long_and_endless_errors_are_bounded),
 		S3_SCENE_CASE(retry_after_reaches_the_core),
 		S3_SCENE_CASE(a_wrong_clock_is_learnt_once),

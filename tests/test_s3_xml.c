@@ -547,6 +547,20 @@ static void times_are_read(void **state)
 	}
 }
 
+static void ages_never_overflow(void **state)
+{
+	const int64_t ns = 1000000000, last_s = kvt__s3_time("Fri, 31 Dec 9999 23:59:59 GMT");
+
+	(void)state;
+	assert_true(last_s > 0);
+	assert_int_equal(kvt__s3_age_ns(100, 40), 60 * ns);
+	assert_int_equal(kvt__s3_age_ns(40, 100), 0);
+	assert_int_equal(kvt__s3_age_ns(0, last_s), 0);
+	assert_int_equal(kvt__s3_age_ns(100, -1), -1);
+	assert_int_equal(kvt__s3_age_ns(last_s, 0), INT64_MAX / ns * ns);
+	assert_int_equal(kvt__s3_age_ns(INT64_MAX, 0), INT64_MAX / ns * ns);
+}
+
 static void nothing_is_destroyed(void **state)
 {
 	(void)state;
@@ -577,6 +591,7 @@ int main(void)
 		cmocka_unit_test(many_elements_cost_no_more_memory),
 		cmocka_unit_test(an_item_can_stop_the_reading),
 		cmocka_unit_test(times_are_read),
+		cmocka_unit_test(ages_never_overflow),
 		cmocka_unit_test(nothing_is_destroyed),
 	};
 

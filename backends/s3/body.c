@@ -127,20 +127,33 @@ int kvt__s3_body_sha256(struct s3_transfer *t)
 {
 	static const char zeros[4096];
 	struct s3_signer *signer = t->session->signer;
-	int error = kvt__s3_sha256_begin(signer);
+	const struct kvt_host *host = t->session->host;
+	uint64_t left = t->io->length, hashed = 0;
+	struct s3_cursor cursor;
+	int error;
 
-	for (uint32_t i = 0; i < t->io->iov_count && error == 0; i++) {
-		const struct kvt_iovec *v = &t->io->iov[i];
-		uint64_t left = v->iov_base ? 0 : v->iov_len;
+	if (t->is_hashed)
+		return 0;
+	error = kvt__s3_sha256_begin(signer);
+	kvt__s3_cursor_begin(&cursor, t->io->iov, t->io->iov_count);
+	while (left && error == 0) {
+		size_t most = left < S3_MIB ? (size_t)left : (size_t)S3_MIB, n;
+		char *memory;
 
-		if (v->iov_base)
-			error = kvt__s3_sha256_add(signer, v->iov_base, (size_t)v->iov_len);
-		while (left && error == 0) {
-			size_t n = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
-
-			error = kvt__s3_sha256_add(signer, zeros, n);
-			left -= n;
+		n = s3_cursor_piece(&cursor, most, &memory);
+		for (size_t at = 0, z; at < n && !memory && error == 0; at += z) {
+			z = n - at < sizeof(zeros) ? n - at : sizeof(zeros);
+			error = kvt__s3_sha256_add(signer, zeros, z);
 		}
+		if (memory)
+			error = kvt__s3_sha256_add(signer, memory, n);
+		left -= n;
+		hashed += n;
+		if (error == 0 && hashed >= S3_MIB && host->now_ns() >= t->deadline_ns)
+			error = KVT_ETIMEDOUT;
 	}
-	return error ? error : kvt__s3_sha256_end(signer, t->sha256);
+	if (error == 0)
+		error = kvt__s3_sha256_end(signer, t->sha256);
+	t->is_hashed = error == 0;
+	return error;
 }

@@ -45,6 +45,9 @@ static CURLcode s3_set_connection(struct s3_transfer *t)
 	CURLcode bad = CURLE_OK;
 
 	S3_SET(CURLOPT_NOSIGNAL, 1L);
+	/* Else the end of a request that waits for a name server waits for it too, and all others
+	 * of the lane with it. */
+	S3_SET(CURLOPT_QUICK_EXIT, 1L);
 	S3_SET(CURLOPT_PROTOCOLS_STR, "http,https");
 	S3_SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	S3_SET(CURLOPT_PATH_AS_IS, 1L);

@@ -51,6 +51,7 @@ static CURLcode s3_set(CURL *e, struct s3_fetch *f, const struct s3_http *reques
 #define S3_SET(option, value) (bad = bad ? bad : curl_easy_setopt(e, option, value))
 	S3_SET(CURLOPT_URL, request->url);
 	S3_SET(CURLOPT_NOSIGNAL, 1L);
+	S3_SET(CURLOPT_QUICK_EXIT, 1L); /* not even for a name server */
 	S3_SET(CURLOPT_PROTOCOLS_STR, "http,https");
 	S3_SET(CURLOPT_FOLLOWLOCATION, 0L);
 	S3_SET(CURLOPT_NOPROXY, "*");

@@ -60,6 +60,10 @@ static int s3_start(struct s3_transfer *t)
 	kvt__s3_body_rewind(t);
 	t->error_text[0] = '\0';
 	t->moved_ns = s->host->now_ns();
+	if (t->moved_ns >= t->deadline_ns) {
+		s->host->free(s->host, url);
+		return KVT_ETIMEDOUT;
+	}
 	bad = kvt__s3_request_set(t, url);
 	s->host->free(s->host, url);
 	if (bad)
@@ -70,17 +74,36 @@ static int s3_start(struct s3_transfer *t)
 	return 0;
 }
 
+/* Why it was not sent. */
+static const char *s3_why_not_sent(int error)
+{
+	switch (error) {
+	case KVT_ENOMEM:
+		return "out of memory";
+	case KVT_ETIMEDOUT:
+		return "the deadline has passed";
+	case KVT_EAUTH:
+		return "the credentials were refused or have expired, and newer ones could not be "
+		       "fetched in time";
+	default:
+		return "cannot be sent";
+	}
+}
+
 enum s3_progress kvt__s3_exchange_resume(struct s3_transfer *t)
 {
 	struct s3_session *s = t->session;
 	int error;
 
-	if (s->host->now_ns() >= t->deadline_ns)
-		return s3_fail(t, KVT_ETIMEDOUT, "the deadline has passed");
+	if (s->host->now_ns() >= t->deadline_ns) {
+		error = t->lacks_credentials ? KVT_EAUTH : KVT_ETIMEDOUT;
+		return s3_fail(t, error, s3_why_not_sent(error));
+	}
 	t->credentials = kvt__s3_credentials_acquire(s->backend->provider);
 	if (t->credentials && t->credentials->generation <= t->refused_generation)
 		s3_let_go(t);
-	if (t->credentials == NULL) {
+	t->lacks_credentials = t->credentials == NULL;
+	if (t->lacks_credentials) {
 		kvt__s3_wait(t, s->host->now_ns() + 20 * S3_NS_PER_MS);
 		return S3_GOES_ON;
 	}
@@ -88,7 +111,7 @@ enum s3_progress kvt__s3_exchange_resume(struct s3_transfer *t)
 	if (error == 0)
 		return S3_GOES_ON;
 	s3_let_go(t);
-	return s3_fail(t, error, error == KVT_ENOMEM ? "out of memory" : "cannot be sent");
+	return s3_fail(t, error, s3_why_not_sent(error));
 }
 
 enum s3_progress kvt__s3_exchange(struct s3_transfer *t)
@@ -96,7 +119,7 @@ enum s3_progress kvt__s3_exchange(struct s3_transfer *t)
 	int error;
 
 	t->path[0] = '\0';
-	t->tried_connection = false;
+	t->tried_connection = t->is_hashed = false;
 	if (t->fields == NULL) {
 		const struct kvt_host *host = t->session->host;
 		size_t count = S3_MAX_FIELDS + t->session->backend->config.header_count;
@@ -115,7 +138,7 @@ enum s3_progress kvt__s3_exchange(struct s3_transfer *t)
 static bool s3_learn_clock(struct s3_transfer *t)
 {
 	struct s3_backend *b = t->session->backend;
-	int64_t offset_s = t->reply.date_s - (kvt__s3_server_time(b) - b->clock_offset_s);
+	int64_t offset_s = t->reply.date_s - (int64_t)time(NULL);
 
 	if (t->reply.date_s < 0 || t->tried_clock)
 		return false;

@@ -32,14 +32,15 @@ static int s3_asked(struct s3_transfer *t, int error)
 	struct s3_backend *b = t->session->backend;
 	const struct s3_reply *r = &t->reply;
 
-	/* Without the right to list, a name that is not there is answered with 403. */
-	if (error == KVT_EACCES && r->status == 403 &&
+	/* Without the right to list, a name that is not there is answered with 403. Good enough for
+	 * a lookup; whoever overwrites or removes on the strength of it must know. */
+	if (error == KVT_EACCES && r->status == 403 && t->io->op == KVT_IO_HEAD &&
 	    atomic_load_explicit(&b->allowed, memory_order_relaxed)) {
 		b->host->log(b->host, KVT_HOST_WARNING, "s3 head",
 			     "%s: HEAD of a name that is not there is forbidden (403): taken for a "
 			     "miss; give s3:ListBucket on %s",
 			     b->config.authority, b->config.bucket);
-		error = KVT_ENOENT;
+		return KVT_ENOENT;
 	}
 	if (error == 0 && r->length == KVT_BYTES_UNKNOWN) {
 		kvt__s3_tell(t, "the answer has no Content-Length");

@@ -38,18 +38,16 @@ static int s3_list_item(void *context, const struct s3_xml_item *item)
 	struct kvt_list_item found = {.name = s3_name_of_key(&b->config, item->key)};
 	size_t n = strlen(item->etag);
 	int64_t now_s = t->reply.date_s >= 0 ? t->reply.date_s : kvt__s3_server_time(b);
-	int64_t modified_s = kvt__s3_time(item->time);
 
 	if (found.name == NULL || strncmp(found.name, t->io->name, strlen(t->io->name)) != 0)
 		return 0;
 	found.info.object_bytes = item->bytes;
-	found.info.age_ns = found.info.access_age_ns = -1;
+	found.info.age_ns = kvt__s3_age_ns(now_s, kvt__s3_time(item->time));
+	found.info.access_age_ns = -1;
 	if (n <= sizeof(found.info.version.value)) {
 		found.info.version.bytes = (uint32_t)n;
 		memcpy(found.info.version.value, item->etag, n);
 	}
-	if (modified_s >= 0)
-		found.info.age_ns = now_s > modified_s ? (now_s - modified_s) * S3_NS_PER_S : 0;
 	t->pending = t->io->list_item(t->io, &found);
 	return t->pending;
 }

@@ -11,6 +11,7 @@
 
 #define S3_COMMIT_TRIES 5u
 #define S3_ABORT_TRIES	3u
+#define S3_ID_BYTES	2048u
 
 struct s3_part {
 	uint64_t offset, bytes; /* bytes 0: not written */
@@ -47,10 +48,16 @@ static enum s3_progress s3_done(struct s3_transfer *t, int result)
 	return S3_FINISHED;
 }
 
+/* Frees what begin made or handed over. */
+static void s3_upload_drop(struct s3_transfer *t)
+{
+	s3_upload_free(s3_host_of(t), t->work);
+	t->work = NULL;
+}
+
 static enum s3_progress s3_begin_step(struct s3_transfer *t, int error)
 {
-	const struct kvt_host *host = s3_host_of(t);
-	struct s3_upload *u;
+	struct s3_upload *u = t->work;
 	const char *id;
 
 	if (error)
@@ -58,27 +65,33 @@ static enum s3_progress s3_begin_step(struct s3_transfer *t, int error)
 	id = t->xml && kvt__s3_xml_root(t->xml) == S3_XML_INITIATE
 		     ? kvt__s3_xml_text(t->xml, "UploadId")
 		     : "";
-	if (*id == '\0') {
-		kvt__s3_tell(t, "the answer has no UploadId");
+	if (*id == '\0' || strlen(id) >= S3_ID_BYTES) {
+		kvt__s3_tell(t, *id ? "its UploadId is over 2,047 bytes long"
+				    : "the answer has no UploadId");
 		return s3_done(t, KVT_EPROTO);
 	}
-	u = host->alloc(host, sizeof(*u), sizeof(void *));
-	if (u) {
-		*u = (struct s3_upload){.object_bytes = t->io->object_bytes,
-					.id = host->alloc(host, strlen(id) + 1, 1)};
-	}
-	if (u == NULL || u->id == NULL) {
-		s3_upload_free(host, u);
-		kvt__s3_tell(t, "out of memory");
-		return s3_done(t, KVT_ENOMEM);
-	}
 	memcpy(u->id, id, strlen(id) + 1);
+	t->work = NULL;
 	t->io->handle = u;
 	return s3_done(t, 0);
 }
 
 enum s3_progress kvt__s3_begin(struct s3_transfer *t)
 {
+	const struct kvt_host *host = s3_host_of(t);
+	struct s3_upload *u = host->alloc(host, sizeof(*u), sizeof(void *));
+
+	/* All of it now: without memory behind the answer the upload could not be named any more.
+	 */
+	t->work = u;
+	t->drop = s3_upload_drop;
+	if (u)
+		*u = (struct s3_upload){.object_bytes = t->io->object_bytes,
+					.id = host->alloc(host, S3_ID_BYTES, 1)};
+	if (u == NULL || u->id == NULL) {
+		host->detail(t->io, "begin %s: out of memory", t->io->name);
+		return s3_done(t, KVT_ENOMEM);
+	}
 	t->x = (struct s3_exchange){.method = S3_POST,
 				    .sink = S3_TO_XML,
 				    .verb = "begin",
@@ -181,12 +194,6 @@ static enum s3_progress s3_abort_send(struct s3_transfer *t, const struct s3_upl
 				    .is_quiet = quiet,
 				    .step = step};
 	return kvt__s3_exchange(t);
-}
-
-static void s3_upload_drop(struct s3_transfer *t)
-{
-	s3_upload_free(s3_host_of(t), t->work);
-	t->work = NULL;
 }
 
 /* 404 is the only proof that nothing of it is left: a part that was being written when its
@@ -359,6 +366,10 @@ static enum s3_progress s3_commit_asked(struct s3_transfer *t, int error)
 {
 	struct kvt_io *io = t->io;
 
+	/* Without the right to list this is how a name that is not there is answered: the condition
+	 * decides, and where the server ignores it, the object is content-addressed. */
+	if (error == KVT_EACCES && (io->flags & KVT_IO_IF_ABSENT))
+		return s3_commit_send(t, true);
 	if (error && error != KVT_ENOENT)
 		return s3_ask_failed(t, error);
 	if (io->flags & KVT_IO_IF_ABSENT ? error == 0 : error || !kvt__s3_is_wanted_version(io))
@@ -372,6 +383,8 @@ static enum s3_progress s3_commit_checked(struct s3_transfer *t, int error)
 	struct s3_backend *b = t->session->backend;
 	struct kvt_io *io = t->io;
 
+	if (error == KVT_EACCES && (io->flags & KVT_IO_IF_ABSENT))
+		return s3_commit_lost(t);
 	if (error && error != KVT_ENOENT)
 		return s3_ask_failed(t, error);
 	if (io->flags & KVT_IO_IF_ABSENT ? error == 0 : error || !kvt__s3_is_wanted_version(io)) {
@@ -382,15 +395,38 @@ static enum s3_progress s3_commit_checked(struct s3_transfer *t, int error)
 	return s3_commit_send(t, false);
 }
 
-/* An upload that is gone after a try without an answer: it was completed by that try when the
- * object is there in its full length. */
+/* Whether the object that was found is made of our parts. */
+static bool s3_is_ours(struct s3_transfer *t)
+{
+	const struct s3_upload *u = s3_commit_of(t)->upload;
+	struct s3_etag_of_parts e;
+
+	kvt__s3_etag_begin(&e);
+	for (uint32_t i = 0; i < u->count; i++)
+		kvt__s3_etag_add(&e, u->parts[i].etag);
+	return kvt__s3_etag_end(&e, &t->io->info.version) &&
+	       t->io->info.object_bytes == t->io->object_bytes;
+}
+
+/*
+ * The upload is gone after a try without an answer: that try has completed it, or somebody has
+ * aborted it. An object of these parts proves the first. Any other one is somebody else's, or comes
+ * from a server whose ETags tell nothing: it answers the condition, and where there is none,
+ * nothing is claimed.
+ */
 static enum s3_progress s3_commit_found(struct s3_transfer *t, int error)
 {
-	if (error == 0 && t->io->info.object_bytes == t->io->object_bytes)
-		return s3_committed(t);
+	struct kvt_io *io = t->io;
+
 	if (error && error != KVT_ENOENT)
 		return s3_ask_failed(t, error);
-	kvt__s3_tell(t, "the upload is gone and the object is not there");
+	if (error == 0 && s3_is_ours(t))
+		return s3_committed(t);
+	if (error == 0 && ((io->flags & KVT_IO_IF_ABSENT) ||
+			   ((io->flags & KVT_IO_IF_VERSION) && !kvt__s3_is_wanted_version(io))))
+		return s3_commit_lost(t);
+	kvt__s3_tell(t, error ? "the upload is gone and the object is not there"
+			      : "the upload is gone and the object is not known to be its");
 	return s3_give_up(t, KVT_EPROTO);
 }
 

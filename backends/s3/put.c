@@ -67,6 +67,7 @@ static enum s3_progress s3_put_refused(struct s3_transfer *t, int error)
 		b->host->log(b->host, KVT_HOST_INFO, "s3 conditional",
 			     "%s: does not know conditional PUTs: asking by HEAD before each",
 			     b->config.authority);
+		t->state = S3_PUT_ASKED;
 		return kvt__s3_ask(t, s3_put_asked);
 	}
 	t->result = error;

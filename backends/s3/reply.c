@@ -10,8 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define S3_MAX_FIELD_BYTES 102400u
-#define S3_DRAIN_BYTES	   262144u /* up to here it is read so that the connection lives on */
+#define S3_MAX_FIELD_BYTES    102400u
+#define S3_MOST_RETRY_AFTER_S 86400u
+#define S3_DRAIN_BYTES	      262144u /* up to here it is read so that the connection lives on */
 
 void kvt__s3_reply_reset(struct s3_transfer *t)
 {
@@ -116,7 +117,9 @@ static void s3_take_field(struct s3_reply *r, const char *name, const char *valu
 			uint64_t seconds;
 
 			if (s3_parse_number(&at, &seconds) && *at == '\0')
-				r->retry_after_s = (int64_t)seconds;
+				r->retry_after_s = (int64_t)(seconds < S3_MOST_RETRY_AFTER_S
+								     ? seconds
+								     : S3_MOST_RETRY_AFTER_S);
 		}
 		break;
 	case 'x':
@@ -357,17 +360,14 @@ void kvt__s3_reply_info(struct s3_transfer *t, uint64_t object_bytes)
 	struct kvt_object_info *info = &t->io->info;
 	int64_t now_s = r->date_s >= 0 ? r->date_s : kvt__s3_server_time(t->session->backend);
 
-	*info = (struct kvt_object_info){
-		.object_bytes = object_bytes, .age_ns = -1, .access_age_ns = -1};
+	*info = (struct kvt_object_info){.object_bytes = object_bytes,
+					 .age_ns = kvt__s3_age_ns(now_s, r->modified_s),
+					 .access_age_ns = -1};
 	info->version.bytes = (uint32_t)strlen(r->etag);
 	if (info->version.bytes <= sizeof(info->version.value))
 		memcpy(info->version.value, r->etag, info->version.bytes);
 	else
 		info->version.bytes = 0;
-	if (r->modified_s >= 0 && now_s >= r->modified_s)
-		info->age_ns = (now_s - r->modified_s) * S3_NS_PER_S;
-	else if (r->modified_s >= 0)
-		info->age_ns = 0;
 }
 
 void kvt__s3_tell(struct s3_transfer *t, const char *why)

@@ -146,6 +146,7 @@ struct s3_transfer {
 	int64_t moved_ns;			  /* when a byte went either way last */
 	int64_t not_before_ns;			  /* while waiting */
 	uint64_t refused_generation;		  /* waits for credentials newer than these */
+	bool lacks_credentials;			  /* waits for any */
 	bool is_running;			  /* in the multi handle */
 	bool tried_clock, tried_region, tried_credentials, tried_connection; /* since submit */
 	bool is_resent; /* an earlier try of this request may have reached the server */
@@ -166,6 +167,7 @@ struct s3_transfer {
 	char range[64];
 	char checksum[16];
 	char sha256[65];
+	bool is_hashed; /* sha256 is that of the iovec */
 	char error_text[CURL_ERROR_SIZE];
 
 	/* of the requests */
@@ -197,6 +199,18 @@ struct s3_session {
 	uint32_t socket_count, socket_room;
 };
 
+/* etag.c */
+/* Whether an object's version is what its parts make: begin, add each part's ETag, end. False where
+ * the server's ETags are of another kind, or OpenSSL has no MD5. */
+struct s3_etag_of_parts {
+	struct evp_md_ctx_st *md5;
+	unsigned parts;
+	bool is_known;
+};
+void kvt__s3_etag_begin(struct s3_etag_of_parts *e);
+void kvt__s3_etag_add(struct s3_etag_of_parts *e, const char *etag);
+bool kvt__s3_etag_end(struct s3_etag_of_parts *e, const struct kvt_version *version);
+
 /* session.c */
 int kvt__s3_session_open(void *backend, uint32_t depth, int listing, void **sessionp);
 void kvt__s3_session_close(void *session);
@@ -219,9 +233,10 @@ int kvt__s3_easy_create(struct s3_transfer *t);
 /* request.c */
 /* Makes t->path and t->query. KVT_EINVAL: the key is too long; KVT_ENOMEM. */
 int kvt__s3_request_target(struct s3_transfer *t);
-/* Makes t->fields, signed with t->credentials. KVT_EINVAL, KVT_ENOMEM. */
+/* Makes t->fields, signed with t->credentials. KVT_EINVAL, KVT_ENOMEM; KVT_ETIMEDOUT: a signed body
+ * took the time that was left. */
 int kvt__s3_request_lines(struct s3_transfer *t);
-/* Tells libcurl. */
+/* Tells libcurl, at t->moved_ns, which is before the deadline. */
 CURLcode kvt__s3_request_set(struct s3_transfer *t, const char *url);
 
 /* exchange.c */
@@ -258,7 +273,7 @@ void kvt__s3_body_rewind(struct s3_transfer *t);
 /* Callbacks of libcurl. */
 size_t kvt__s3_body_read(char *to, size_t size, size_t count, void *transfer);
 int kvt__s3_body_seek(void *transfer, curl_off_t offset, int origin);
-/* The iovec as hex SHA-256 into t->sha256. */
+/* The iovec as hex SHA-256 into t->sha256; KVT_ETIMEDOUT when the deadline passes meanwhile. */
 int kvt__s3_body_sha256(struct s3_transfer *t);
 
 /* The requests: begin them on a slot. KVT_IO_HEAD may be answered without one: true when it was,

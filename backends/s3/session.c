@@ -16,7 +16,8 @@
 #include "curl_init.h"
 
 #define S3_WATCH_NS	 (100 * S3_NS_PER_MS)
-#define S3_SPARE_SOCKETS 8u /* besides a used and an idle one for each slot, where addresses race */
+#define S3_SPARE_SOCKETS 8u /* besides a used and an idle one for each slot, where addresses race  \
+			     */
 
 static void s3_transfer_fini(struct s3_transfer *t)
 {
@@ -230,6 +231,7 @@ static struct s3_transfer *s3_take(struct s3_session *s, struct kvt_io *io)
 	t->io = io;
 	t->deadline_ns = io->deadline_ns;
 	t->refused_generation = 0;
+	t->lacks_credentials = false;
 	t->tried_clock = t->tried_region = t->tried_credentials = false;
 	t->is_resent = false;
 	t->result = t->pending = t->state = 0;
@@ -360,7 +362,7 @@ static int s3_watch(struct s3_session *s, int64_t now_ns)
 	for (uint32_t i = 0; i < s->depth; i++) {
 		struct s3_transfer *t = &s->slots[i];
 
-		if (t->is_running && t->reply.status == 0 && !t->x.patient &&
+		if (t->is_running && t->reply.status < 200 && !t->x.patient &&
 		    now_ns - t->moved_ns > most_ns)
 			delivered +=
 				s3_deliver(t, kvt__s3_exchange_expired(

@@ -113,3 +113,14 @@ int64_t kvt__s3_time(const char *text)
 	days += before[date.month - 1] + (date.month > 2 && s3_is_leap(date.year)) + date.day - 1;
 	return ((days * 24 + date.hour) * 60 + date.minute) * 60 + date.second;
 }
+
+int64_t kvt__s3_age_ns(int64_t now_s, int64_t modified_s)
+{
+	const int64_t ns = 1000000000, most_s = INT64_MAX / ns;
+
+	if (modified_s < 0)
+		return -1;
+	if (now_s <= modified_s)
+		return 0;
+	return (now_s - modified_s < most_s ? now_s - modified_s : most_s) * ns;
+}

@@ -57,5 +57,8 @@ const char *kvt__s3_xml_text(const struct s3_xml *xml, const char *element);
 /* "2024-01-31T12:34:56.000Z" or the date of an HTTP header ("Wed, 31 Jan 2024 12:34:56 GMT") in
  * seconds since 1970, or -1. Without the locale. */
 int64_t kvt__s3_time(const char *text);
+/* How old what was changed then is now, as kvt_object_info tells it: 0 for what comes from the
+ * future, -1 when modified_s is. */
+int64_t kvt__s3_age_ns(int64_t now_s, int64_t modified_s);
 
 #endif
