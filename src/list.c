@@ -7,6 +7,7 @@
 
 #define PAGE_NAMES  1000
 #define TOKEN_BYTES 4096
+#define PAGE_TRIES  4
 
 struct item {
 	size_t name_at; /* in names */
@@ -69,12 +70,10 @@ static int gather(struct kvt_io *io, const struct kvt_list_item *item)
 /* One page; a failed try leaves nothing of itself. */
 static int ask(struct kvt__sync *sync, struct page *page, const char *prefix)
 {
-	int error = 0;
+	int error;
 
 	memcpy(page->token_before, page->token, TOKEN_BYTES);
-	for (int tries = 0; tries < 3; tries++) {
-		enum kvt_error_class c;
-
+	for (unsigned tries = 1;; tries++) {
 		memcpy(page->token, page->token_before, TOKEN_BYTES);
 		page->count = 0;
 		page->names_bytes = 0;
@@ -87,11 +86,10 @@ static int ask(struct kvt__sync *sync, struct page *page, const char *prefix)
 			.list_max = PAGE_NAMES,
 		};
 		error = kvt__sync_io(sync, &page->io, kvt__sync_timeout_ns(0));
-		c = kvt_error_class(error);
-		if (c != KVT_CLASS_TRANSIENT && c != KVT_CLASS_THROTTLED)
-			break;
+		if (tries == PAGE_TRIES || !kvt__sync_is_worth_another(error))
+			return error;
+		kvt__sync_pause(&page->io, tries);
 	}
-	return error;
 }
 
 int kvt__list_each(struct kvt__sync *sync, const char *prefix, kvt__list_fn callback, void *context)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define COMMIT_TIMEOUTS 4 /* servers put the parts together before they answer */
+
 static void granted(struct kvt__staging_wait *wait);
 static void io_complete(struct kvt_io *io);
 static void copy_complete(struct kvt_device_io *io);
@@ -390,8 +392,10 @@ static void submit(struct kvt__req *req)
 		push_ready(req);
 		return;
 	}
-	int64_t limit = now + w->config.operation_timeout_ns +
-			(int64_t)(io->length >> 20) * INT64_C(1000000000);
+	int64_t limit =
+		now +
+		(io->op == KVT_IO_COMMIT ? COMMIT_TIMEOUTS : 1) * w->config.operation_timeout_ns +
+		(int64_t)(io->length >> 20) * INT64_C(1000000000);
 	io->deadline_ns = req->must || req->op->deadline_ns > limit ? limit : req->op->deadline_ns;
 	io->result = 0;
 	io->bytes_landed = 0;

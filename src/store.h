@@ -81,6 +81,10 @@ int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
 /* The same for requests that may be repeated (get, head, list, remove): transient failures are
  * tried again a few times. */
 int kvt__sync_retry(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns);
+/* Whether a failed request that may be repeated is worth another try, and the wait before it: longer
+ * each time, and as long as the server asks for. */
+bool kvt__sync_is_worth_another(int result);
+void kvt__sync_pause(const struct kvt_io *io, unsigned tries);
 /* Removes an object: KVT_ENOENT when there is none; with a `version` that is known, KVT_EPRECOND
  * when it is another one by now. */
 int kvt__sync_remove(struct kvt__sync *sync, const char *name, const struct kvt_version *version);

@@ -110,17 +110,16 @@ int kvt__sync_io(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_ns)
 }
 
 /* A request that has had its time is not given it again. */
-static bool is_worth_another(int result)
+bool kvt__sync_is_worth_another(int result)
 {
 	enum kvt_error_class c = kvt_error_class(result);
 
 	return (c == KVT_CLASS_TRANSIENT || c == KVT_CLASS_THROTTLED) && result != KVT_ETIMEDOUT;
 }
 
-/* Longer when the server asks for it. */
-static void pause_ms(unsigned ms, int64_t after_ns)
+void kvt__sync_pause(const struct kvt_io *io, unsigned tries)
 {
-	int64_t ns = (int64_t)ms * 1000000;
+	int64_t ns = INT64_C(1000000) * (FIRST_PAUSE_MS << tries), after_ns = io->retry_after_ns;
 
 	if (after_ns > KVT__RETRY_AFTER_MAX_NS)
 		after_ns = KVT__RETRY_AFTER_MAX_NS;
@@ -136,8 +135,8 @@ int kvt__sync_retry(struct kvt__sync *sync, struct kvt_io *io, int64_t timeout_n
 {
 	int result = kvt__sync_io(sync, io, timeout_ns);
 
-	for (unsigned i = 1; i < TRIES && is_worth_another(result); i++) {
-		pause_ms(FIRST_PAUSE_MS << i, io->retry_after_ns);
+	for (unsigned i = 1; i < TRIES && kvt__sync_is_worth_another(result); i++) {
+		kvt__sync_pause(io, i);
 		result = kvt__sync_io(sync, io, timeout_ns);
 		if (io->op == KVT_IO_REMOVE && result == KVT_ENOENT)
 			result = 0; /* the failed try had done it */

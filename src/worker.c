@@ -52,7 +52,7 @@ static int configure(struct kvt_worker *w, const struct kvt_worker_options *o)
 {
 	const struct kvt_backend_limits *l = &w->store->limits;
 	struct kvt__worker_config *c = &w->config;
-	const uint64_t most_ms = (uint64_t)INT64_MAX / 4000000;
+	const uint64_t most_ms = (uint64_t)INT64_MAX / 16000000;
 	c->lanes = o->lanes ? o->lanes : 4;
 	c->depth = o->depth ? o->depth : l->default_depth;
 	if (!w->store->ops.poll)

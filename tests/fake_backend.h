@@ -16,6 +16,8 @@
 
 struct fake_store;
 
+#define FAKE_BUCKETS 1024
+
 /* Zero means the default of backend.h. */
 struct fake_config {
 	uint32_t capabilities; /* enum kvt_capability */
@@ -29,6 +31,8 @@ struct fake_config {
 	bool rewind;	       /* every put, part and get starts once again after its first piece */
 	bool youngest_first;   /* completes in reverse order */
 	bool head_is_dear;     /* answers KVT_EAGAIN to a head with KVT_IO_IF_CHEAP */
+	uint32_t list_buckets; /* of FAKE_BUCKETS of names in a page of a listing: many such pages
+				* are empty; 0: one page */
 	uint32_t leftovers;    /* what each sweep says to have removed */
 	bool keeps_info_quiet; /* fills io->info only where it must */
 };
@@ -124,7 +128,7 @@ struct fake_record {
 	uint64_t nowhere; /* of length: in entries without memory */
 	char name[160];
 	int result; /* 1 until it is finished */
-	int64_t at_ns;
+	int64_t at_ns, deadline_ns;
 	uint32_t sweep_age_s;
 };
 size_t fake_record_count(struct fake_store *store);

@@ -7,8 +7,7 @@
 
 #include "fake_backend.h"
 
-#define FAKE_BUCKETS 1024
-#define FAKE_RULES   16
+#define FAKE_RULES 16
 
 struct fake_object {
 	struct fake_object *next;

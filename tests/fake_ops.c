@@ -2,6 +2,7 @@
 /* The core's side of the fake backend: what each request does. */
 #include "fake_backend_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -297,12 +298,14 @@ static int do_simple(struct fake_store *store, struct kvt_io *io)
 static int do_list(struct fake_store *store, struct kvt_io *io)
 {
 	struct kvt_list_item *items;
-	size_t count = 0;
+	size_t count = 0, from = strtoul(io->list_token, NULL, 10), to = FAKE_BUCKETS;
 	int result = 0;
 
+	if (store->config.list_buckets && from + store->config.list_buckets < FAKE_BUCKETS)
+		to = from + store->config.list_buckets;
 	pthread_mutex_lock(&store->lock);
 	items = calloc(store->object_count + 1, sizeof(*items));
-	for (size_t b = 0; items && b < FAKE_BUCKETS; b++)
+	for (size_t b = from; items && b < to; b++)
 		for (struct fake_object *o = store->buckets[b]; o; o = o->next)
 			if (strncmp(o->name, io->name, strlen(io->name)) == 0) {
 				items[count].name = strdup(o->name);
@@ -315,7 +318,10 @@ static int do_list(struct fake_store *store, struct kvt_io *io)
 		free((char *)(uintptr_t)items[i].name);
 	}
 	free(items);
-	io->list_token[0] = '\0';
+	if (to < FAKE_BUCKETS)
+		snprintf(io->list_token, io->list_token_bytes, "%zu", to);
+	else
+		io->list_token[0] = '\0';
 	return result;
 }
 

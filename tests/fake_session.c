@@ -150,6 +150,7 @@ static void admit_locked(struct fake_session *session, struct fake_pending *p)
 				       .length = io->length,
 				       .object_bytes = io->object_bytes,
 				       .at_ns = now_ns(),
+				       .deadline_ns = io->deadline_ns,
 				       .sweep_age_s = io->sweep_age_s,
 				       .result = 1};
 	snprintf(record->name, sizeof(record->name), "%s", io->name);

@@ -604,6 +604,55 @@ static void a_caller_of_the_first_version_is_understood(void **state)
 	store_scene_close(&s);
 }
 
+static void pages_without_names_do_not_end_a_listing(void **state)
+{
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES, .list_buckets = 16};
+	struct kvt_gc_options options = KVT_INIT(options);
+	struct store_scene s;
+
+	(void)state;
+	store_scene_open(&s, &config);
+	plant_aged(&s, 20);
+	options.max_bytes = 12 * OBJECT;
+	struct kvt_gc_summary summary = collect(&s, &options);
+	assert_int_equal(summary.objects, 20);
+	assert_int_equal(summary.removed_objects, 8);
+	expect_kept(&s, 20, 12);
+	assert_int_equal(fake_calls(s.fake, KVT_IO_LIST), 2 * FAKE_BUCKETS / 16);
+	store_scene_close(&s);
+}
+
+/* A page that failed is asked for again, not at once, and nothing of it counts twice. */
+static void a_throttled_page_is_asked_for_again_after_a_pause(void **state)
+{
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES, .list_buckets = 256};
+	struct fake_rule rule = {.ops = FAKE_OP(KVT_IO_LIST),
+				 .skip = 1,
+				 .times = 2,
+				 .action = FAKE_FAIL_AFTER,
+				 .error = KVT_ETHROTTLED,
+				 .retry_after_ns = 300 * (SECOND / 1000)};
+	struct kvt_gc_options options = KVT_INIT(options);
+	struct store_scene s;
+	int64_t last = 0;
+
+	(void)state;
+	store_scene_open(&s, &config);
+	plant_aged(&s, 20);
+	fake_rule_add(s.fake, &rule);
+	fake_records_clear(s.fake);
+	assert_int_equal(collect(&s, &options).objects, 20);
+	assert_int_equal(fake_rule_hits(s.fake, &rule), 2);
+	for (size_t i = 0; i < fake_record_count(s.fake); i++) {
+		struct fake_record record = fake_record_at(s.fake, i);
+		if (last)
+			assert_true(record.at_ns - last >= rule.retry_after_ns);
+		last = record.result == KVT_ETHROTTLED ? record.at_ns : 0;
+	}
+	fake_rule_remove(s.fake, &rule);
+	store_scene_close(&s);
+}
+
 static void a_store_that_has_no_leftovers_need_not_sweep(void **state)
 {
 	struct fake_rule rule = {
@@ -695,6 +744,8 @@ int main(void)
 		cmocka_unit_test(leftovers_alone_are_removed_without_a_listing),
 		cmocka_unit_test(leftovers_alone_that_cannot_be_removed_are_a_failure),
 		cmocka_unit_test(a_caller_of_the_first_version_is_understood),
+		cmocka_unit_test(pages_without_names_do_not_end_a_listing),
+		cmocka_unit_test(a_throttled_page_is_asked_for_again_after_a_pause),
 		cmocka_unit_test(a_store_that_has_no_leftovers_need_not_sweep),
 		cmocka_unit_test(bad_arguments_are_refused_by_name),
 		cmocka_unit_test(every_allocation_may_fail),

@@ -398,6 +398,25 @@ static void half_a_minute_is_the_longest_that_a_server_may_ask_for(void **state)
 	assert_int_equal(kvt__retry_at(&retry, KVT_EACCES, 1, now, second, INT64_MAX), 0);
 }
 
+static void putting_parts_together_may_take_longer_than_other_requests(void **state)
+{
+	static const struct chunk_shape large = {4, 1, {50000}};
+	const int64_t ms = 1000000;
+	struct chunk_scene s;
+	size_t at = 0;
+
+	(void)state;
+	chunk_scene_init(&s, NULL, &large);
+	s.bed.worker_options.operation_timeout_ms = 5000;
+	chunk_scene_open(&s);
+	chunk_store(&s, 0, 4, 1, KVT_STATUS_STORED);
+	struct fake_record part = next_record(&s, &at, KVT_IO_PART);
+	assert_in_range(part.deadline_ns - part.at_ns, 0, 5000 * ms);
+	struct fake_record commit = next_record(&s, &at, KVT_IO_COMMIT);
+	assert_in_range(commit.deadline_ns - commit.at_ns, 15000 * ms, 20000 * ms);
+	chunk_scene_close(&s);
+}
+
 static void what_a_backend_has_learnt_is_shown(void **state)
 {
 	struct chunk_scene s;
@@ -459,6 +478,7 @@ int main(void)
 		cmocka_unit_test(a_retry_waits_as_long_as_the_server_asks),
 		cmocka_unit_test(a_server_that_asks_for_more_time_than_there_is_fails_at_once),
 		cmocka_unit_test(half_a_minute_is_the_longest_that_a_server_may_ask_for),
+		cmocka_unit_test(putting_parts_together_may_take_longer_than_other_requests),
 		cmocka_unit_test(what_a_backend_has_learnt_is_shown),
 		cmocka_unit_test(a_probe_ends_with_what_the_backend_has_learnt),
 	};

@@ -376,12 +376,12 @@ struct kvt_worker_options {
 				  (8 MiB); a multiple of 4,096 */
 	uint64_t queue_chunks; /* stores are refused (KVT_EAGAIN) while this many chunks wait, loads
 				* and lookups at four times that; 0 means 65,536 */
-	uint64_t store_timeout_ms;  /* default deadline of a store job; 0 means 600,000 */
-	uint64_t load_timeout_ms;   /* of a load job; 0 means 120,000 */
-	uint64_t lookup_timeout_ms; /* of a lookup job; 0 means 30,000 */
-	uint64_t
-		operation_timeout_ms; /* of one storage request, plus 1 s per MiB; 0 means 30,000 */
-	uint64_t buffer_timeout_ms;   /* longest wait for a staging buffer; 0 means 30,000 */
+	uint64_t store_timeout_ms;     /* default deadline of a store job; 0 means 600,000 */
+	uint64_t load_timeout_ms;      /* of a load job; 0 means 120,000 */
+	uint64_t lookup_timeout_ms;    /* of a lookup job; 0 means 30,000 */
+	uint64_t operation_timeout_ms; /* of one storage request, plus 1 s per MiB; four times that
+					  to put the parts of an object together; 0 means 30,000 */
+	uint64_t buffer_timeout_ms;    /* longest wait for a staging buffer; 0 means 30,000 */
 	uint32_t attempts; /* of one storage request, the first included; 0 means 5, 1 never retries
 			    */
 	uint32_t retry_base_ms;	   /* first backoff, doubled each time and jittered; 0 means 50 */
