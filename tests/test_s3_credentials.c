@@ -34,6 +34,44 @@ static void the_environment_comes_before_profiles(void **state)
 	keys_end(&o);
 }
 
+static void options_come_before_the_environment(void **state)
+{
+	static const char endpoint[] = "endpoint=http://127.0.0.1:9";
+	const struct s3_credentials *c;
+	struct keys_scene o;
+
+	keys_start(&o, state);
+	scene_environment("AWS_ACCESS_KEY_ID", "ENV");
+	scene_environment("AWS_SECRET_ACCESS_KEY", SCENE_SECRET);
+	assert_int_equal(scene_read(o.scene, "//bucket/p", endpoint, "access_key=OPTION",
+				    "secret_key=" SCENE_SECRET, "session_token=token", NULL),
+			 0);
+	assert_int_equal(
+		kvt__s3_provider_open(&o.scene->th.host, &o.scene->s3.credentials, &o.provider), 0);
+	assert_string_equal(kvt__s3_provider_source(o.provider), "options");
+	c = kvt__s3_credentials_acquire(o.provider);
+	assert_non_null(c);
+	assert_string_equal(c->access_key, "OPTION");
+	assert_string_equal(c->session_token, "token");
+	assert_false(c->anonymous);
+	kvt__s3_credentials_release(o.provider, c);
+	assert_false(kvt__s3_credentials_refuse(o.provider, 1));
+	kvt__s3_provider_close(o.provider);
+
+	assert_int_equal(scene_read(o.scene, "//bucket/p", endpoint, "access_key=anonymous", NULL),
+			 0);
+	assert_int_equal(
+		kvt__s3_provider_open(&o.scene->th.host, &o.scene->s3.credentials, &o.provider), 0);
+	assert_string_equal(kvt__s3_provider_source(o.provider), "anonymous");
+	c = kvt__s3_credentials_acquire(o.provider);
+	assert_non_null(c);
+	assert_true(c->anonymous);
+	assert_null(c->access_key);
+	kvt__s3_credentials_release(o.provider, c);
+	assert_false(kvt__s3_credentials_refuse(o.provider, 1));
+	keys_end(&o);
+}
+
 static void profiles_have_keys_or_a_clear_refusal(void **state)
 {
 	static const char *const others[] = {"credential_process=/bin/true",
@@ -278,12 +316,23 @@ static void old_keys_stay_when_newer_ones_cannot_be_had(void **state)
 
 static void closing_ends_a_fetch_in_flight(void **state)
 {
-	struct http_answer answer = {"GET", "/creds", .status = 200, .holds = true};
+	static const char good[] = "<R><AccessKeyId>OLD</AccessKeyId><SecretAccessKey>" SCENE_SECRET
+				   "</SecretAccessKey><Expiration>" FAR "</Expiration></R>";
+	struct http_answer answer = {"POST", "/", .status = 200, .body = good};
 	struct keys_scene o;
+	char *path;
 
+	/* The token service is waited for longest. */
 	keys_start(&o, state);
-	keys_use_container(&o, "/creds", KEYS("OLD", FAR));
+	scene_profile_file(o.scene, "token", "token\n");
+	path = test_format("%s/.aws/token", o.scene->home);
+	scene_environment("AWS_WEB_IDENTITY_TOKEN_FILE", path);
+	scene_environment("AWS_ROLE_ARN", "arn:aws:iam::1:role/r");
+	scene_environment("AWS_ENDPOINT_URL_STS", http_fixture_url(o.http));
+	free(path);
+	http_fixture_answer(o.http, &answer);
 	assert_int_equal(keys_try_open(&o), 0);
+	answer.holds = true;
 	http_fixture_answer(o.http, &answer);
 	assert_true(kvt__s3_credentials_refuse(o.provider, 1));
 	assert_true(http_fixture_await_held(o.http));
@@ -343,6 +392,7 @@ int main(void)
 {
 	const struct CMUnitTest cases[] = {
 		CASE(the_environment_comes_before_profiles),
+		CASE(options_come_before_the_environment),
 		CASE(profiles_have_keys_or_a_clear_refusal),
 		CASE(a_web_identity_is_exchanged_for_keys),
 		CASE(a_container_asks_its_endpoint),

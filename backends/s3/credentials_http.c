@@ -15,6 +15,8 @@
 
 #include "credentials_parts.h"
 
+#define S3_LOOK_MS 20
+
 struct s3_reply_buffer {
 	char *text; /* S3_REPLY_BYTES + 1 */
 	size_t bytes;
@@ -75,6 +77,29 @@ static CURLcode s3_set(CURL *e, struct s3_fetch *f, const struct s3_http *reques
 	return bad;
 }
 
+/* As curl_easy_perform, which sleeps for up to a second between two looks at the stop flag. */
+static CURLcode s3_drive(CURL *e)
+{
+	CURLM *multi = curl_multi_init();
+	CURLcode bad = CURLE_OUT_OF_MEMORY;
+	const CURLMsg *message;
+	int count = 0;
+
+	if (multi && curl_multi_add_handle(multi, e) == CURLM_OK) {
+		bad = CURLE_RECV_ERROR; /* unless it ends in its own way */
+		while (curl_multi_perform(multi, &count) == CURLM_OK && count > 0)
+			if (curl_multi_poll(multi, NULL, 0, S3_LOOK_MS, NULL) != CURLM_OK)
+				break;
+		while ((message = curl_multi_info_read(multi, &count)) != NULL)
+			if (message->msg == CURLMSG_DONE)
+				bad = message->data.result;
+		(void)curl_multi_remove_handle(multi, e);
+	}
+	/* Closes the connection. */
+	(void)curl_multi_cleanup(multi);
+	return bad;
+}
+
 /* TLS writes into a connection that the server has closed may raise SIGPIPE, which must not end the
  * program: at open this is its own thread, with signals as it has them. */
 static CURLcode s3_perform(CURL *e)
@@ -88,7 +113,7 @@ static CURLcode s3_perform(CURL *e)
 	(void)sigaddset(&pipe_set, SIGPIPE);
 	(void)pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
 	was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-	bad = curl_easy_perform(e);
+	bad = s3_drive(e);
 	if (!was_pending)
 		while (sigtimedwait(&pipe_set, NULL, &no_time) < 0 && errno == EINTR)
 			;
