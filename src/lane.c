@@ -228,10 +228,8 @@ static struct kvt__allowance allowance(const struct kvt__lane *lane)
 	struct kvt__allowance a = {.hold_stores = !stores_may_start(lane)};
 	a.lookups = half > lane->lookup_ops ? half - lane->lookup_ops : 0;
 	a.others = lane->hungry_first ? 0 : kvt__requests_room(lane);
-	/* Loads keep at least one place from stores. */
-	uint32_t places = lane->store_places;
-	if (lane->reserved && places > lane->depth - lane->reserved - 1)
-		places = lane->depth - lane->reserved - 1;
+	/* What is kept for lookups is not taken from loads. */
+	uint32_t places = lane->store_places - lane->reserved;
 	a.stores = places > lane->store_ops ? places - lane->store_ops : 0;
 	if (a.stores > a.others)
 		a.stores = a.others;
@@ -469,13 +467,13 @@ static int start_thread(struct kvt__lane *lane)
 }
 
 /* With more than one lane of one request each, the first is kept for loads and lookups; else a
- * quarter of each. */
+ * eighth of each, at least one. */
 static uint32_t places_for_stores(const struct kvt_worker *w, uint32_t index)
 {
 	uint32_t depth = w->config.depth;
 	if (depth == 1)
 		return w->config.lanes > 1 && index == 0 ? 0 : 1;
-	return depth - (depth / 4 ? depth / 4 : 1);
+	return depth - (depth / 8 ? depth / 8 : 1);
 }
 
 /* An eighth, where at least one request is left for loads and one for stores. */
