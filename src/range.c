@@ -10,6 +10,8 @@
 
 #include "crc32c.h"
 
+#define ALONE_MAX 256 /* extents; each leaves less than a page to the last one */
+
 /* The ref that holds payload offset `at`: the last one that begins at or before it. Refs have at
  * least one byte. */
 static uint32_t ref_of(const struct kvt__op *op, uint64_t at)
@@ -133,6 +135,11 @@ void kvt__ranges_free(struct kvt__op *op)
 	op->range_count = 0;
 }
 
+/*
+ * Extents of one size, the last one shorter. A trailer that is small gets the last one nearly to
+ * itself: the checksums of all others must be known before it is written, and all others wait for
+ * it when they are read, so what is in it is moved alone.
+ */
 int kvt__ranges_whole(struct kvt__op *op)
 {
 	const struct kvt_worker *w = op->lane->worker;
@@ -142,8 +149,13 @@ int kvt__ranges_whole(struct kvt__op *op)
 	uint64_t count = (op->object_bytes - riding + part - 1) / part;
 	uint64_t extent = op->object_bytes;
 	if (count > 1) {
-		extent = (op->object_bytes + count - 1) / count;
-		extent = (extent + KVT__PAGE_BYTES - 1) & ~(uint64_t)(KVT__PAGE_BYTES - 1);
+		bool alone = trailer && trailer <= KVT__RIDING_BYTES && count <= ALONE_MAX &&
+			     count < w->store->limits.max_parts &&
+			     op->payload_bytes / count >= KVT__PAGE_BYTES;
+		extent = alone ? op->payload_bytes / count : (extent + count - 1) / count;
+		if (!alone)
+			extent += KVT__PAGE_BYTES - 1;
+		extent &= ~(uint64_t)(KVT__PAGE_BYTES - 1);
 		if (extent < least)
 			extent = least;
 		count = (op->object_bytes + extent - 1) / extent;

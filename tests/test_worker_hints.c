@@ -333,6 +333,43 @@ static void parts_are_as_large_as_the_backend_likes(void **state)
 	}
 }
 
+/* So that it is not waited for as long as a part: it comes after the others when it is written, and
+ * before them when it is read. */
+static void a_small_trailer_of_a_large_object_is_moved_alone(void **state)
+{
+	static const struct chunk_shape shape = {1, 1, {262144 + 5000}};
+	struct fake_config config = {.capabilities = FAKE_CAPABILITIES,
+				     .default_part_bytes = 65536};
+	struct chunk_scene s;
+	struct fake_record first = {0}, last = {0};
+	unsigned parts = 0;
+
+	(void)state;
+	chunk_scene_init(&s, &config, &shape);
+	chunk_scene_open(&s);
+	chunk_store(&s, 0, 1, 1, KVT_STATUS_STORED);
+	for (size_t r = 0; r < fake_record_count(s.fake); r++) {
+		struct fake_record record = fake_record_at(s.fake, r);
+		if (record.op != KVT_IO_PART)
+			continue;
+		parts++;
+		if ((uint64_t)record.offset + record.length < record.object_bytes)
+			assert_int_equal(record.length, 53248); /* a fifth, in pages */
+		else
+			last = record;
+	}
+	assert_int_equal(parts, 6);
+	assert_in_range(last.length, 1, 5 * 4096);
+	fake_records_clear(s.fake);
+	chunk_load(&s, 0, 1, 1, KVT_STATUS_LOADED, 0);
+	for (size_t r = 0; r < fake_record_count(s.fake) && !first.op; r++)
+		if (fake_record_at(s.fake, r).op == KVT_IO_GET)
+			first = fake_record_at(s.fake, r);
+	assert_int_equal(first.offset, last.offset);
+	assert_int_equal(first.length, last.length);
+	chunk_scene_close(&s);
+}
+
 static void a_retry_waits_as_long_as_the_server_asks(void **state)
 {
 	struct fake_rule rule = {.ops = FAKE_OP(KVT_IO_PUT),
@@ -475,6 +512,7 @@ int main(void)
 		cmocka_unit_test(damage_counts_where_it_is_wanted_and_not_in_a_gap),
 		cmocka_unit_test(parts_of_partial_objects_load_across_gaps),
 		cmocka_unit_test(parts_are_as_large_as_the_backend_likes),
+		cmocka_unit_test(a_small_trailer_of_a_large_object_is_moved_alone),
 		cmocka_unit_test(a_retry_waits_as_long_as_the_server_asks),
 		cmocka_unit_test(a_server_that_asks_for_more_time_than_there_is_fails_at_once),
 		cmocka_unit_test(half_a_minute_is_the_longest_that_a_server_may_ask_for),
