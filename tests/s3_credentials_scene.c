@@ -73,7 +73,7 @@ void keys_use_container(struct keys_scene *o, const char *path, const char *body
 
 uint64_t keys_await_key(struct keys_scene *o, const char *access_key)
 {
-	const int64_t end_ns = o->scene->th.host.now_ns() + INT64_C(10000000000);
+	const int64_t end_ns = o->scene->th.host.now_ns() + INT64_C(100000000000);
 
 	while (o->scene->th.host.now_ns() < end_ns) {
 		const struct s3_credentials *c = kvt__s3_credentials_acquire(o->provider);

@@ -326,6 +326,19 @@ int s3_scene_abort(struct s3_scene *scene, const char *name, void *handle)
 	return simple(scene, (struct kvt_io){.op = KVT_IO_ABORT, .name = name, .handle = handle});
 }
 
+bool s3_scene_give_longer(struct s3_scene *scene, bool reached)
+{
+	if (reached) {
+		scene->time_ms = 0;
+		s3_server_clear_rules(scene->server);
+		return false;
+	}
+	scene->time_ms = scene->time_ms ? 2 * scene->time_ms : 250;
+	if (scene->time_ms > 100000)
+		fail_msg("no deadline is long enough: %s", scene->detail);
+	return true;
+}
+
 /* ---- The other side ---- */
 
 static char *key_of(const char *name)

@@ -75,6 +75,11 @@ int s3_scene_commit(struct s3_scene *scene, const char *name, void *handle, uint
 		    uint32_t flags, const struct kvt_version *if_version);
 int s3_scene_abort(struct s3_scene *scene, const char *name, void *handle);
 
+/* Deadlines for requests that never end, from 250 ms on, twice as long each time, so that one
+ * reaches the server in time whatever the machine is doing: true when the next ios have one; false,
+ * with the deadline and all rules gone, once it was `reached`. */
+bool s3_scene_give_longer(struct s3_scene *scene, bool reached);
+
 /* An object that the server has, put there behind the backend's back. */
 void s3_scene_plant(struct s3_scene *scene, const char *name, uint64_t bytes, uint64_t seed);
 /* Whether the server has it with these bytes. */

@@ -217,12 +217,13 @@ static void objects_of_killed_processes_are_whole_or_absent(void **state)
 {
 	struct test_random random = {test_seed(20)};
 	size_t folders, files, seen = 0;
+	uint64_t most_ns = 8000000;
 	struct file_scene fs;
 
 	(void)state;
 	file_scene_init(&fs, test_temp_dir());
 	for (int i = 0; i < KILLS; i++) {
-		struct timespec nap = {0, (long)test_random_below(&random, 8000000)};
+		struct timespec nap = {0, (long)test_random_below(&random, most_ns)};
 		pid_t pid;
 
 		fflush(NULL);
@@ -252,6 +253,9 @@ static void objects_of_killed_processes_are_whole_or_absent(void **state)
 		assert_int_equal(folders, 1);
 		assert_int_equal(files, 0);
 		file_scene_close(&fs);
+		/* Machines differ in when there is something to see. */
+		if (!seen && most_ns < 500000000)
+			most_ns *= 2;
 	}
 	assert_true(seen > 0);
 	file_scene_fini(&fs);

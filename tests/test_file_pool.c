@@ -91,17 +91,19 @@ static void what_waits_for_a_thread_expires(void **state)
 	assert_int_equal(testio_submit(&held), KVT_QUEUED);
 	assert_true(test_gate_await(&gate, 1));
 	/* The only thread is held: poll ends the wait of the second when its time has come. */
-	waiting.io.deadline_ns = fs.th.host.now_ns() + 20000000;
-	assert_int_equal(testio_prepare(&waiting, &fs.ts), 0);
-	assert_int_equal(testio_submit(&waiting), KVT_QUEUED);
-	assert_int_equal(testio_wait(&waiting), KVT_ETIMEDOUT);
-	assert_string_equal(waiting.detail, "put waiting: the deadline has passed");
+	for (int64_t ms = 20; waiting.answer != KVT_QUEUED; ms *= 2) {
+		waiting.io.deadline_ns = fs.th.host.now_ns() + ms * 1000000;
+		assert_int_equal(testio_prepare(&waiting, &fs.ts), 0);
+		(void)testio_submit(&waiting);
+		assert_int_equal(testio_wait(&waiting), KVT_ETIMEDOUT);
+		assert_string_equal(waiting.detail, "put waiting: the deadline has passed");
+		testio_release(&waiting);
+	}
 	assert_false(held.done);
 	atomic_store(&hold_writes, false);
 	test_gate_open(&gate);
 	assert_int_equal(testio_wait(&held), 0);
 	testio_release(&held);
-	testio_release(&waiting);
 	assert_int_equal(testsession_head(&fs.ts, "waiting", NULL), KVT_ENOENT);
 	assert_int_equal(file_scene_get(&fs, "held", BYTES, 1, false), 0);
 	file_scene_fini(&fs);

@@ -227,19 +227,86 @@ static void an_id_that_libs3_would_send_wrongly_is_refused(void **state)
 static void a_deadline_ends_a_part_that_hangs(void **state)
 {
 	struct libs3_scene *s = *state;
-	struct libs3_request r = {0};
 	uint8_t *data = body(1);
 	void *handle;
 
 	assert_int_equal(begin(s, "hang", &handle), 0);
 	control->fault = LIBS3_4_HANG;
-	r.memory = data;
-	r.t.io.handle = handle;
-	r.t.io.deadline_ns = s->th.host.now_ns() + 50000000;
-	assert_int_equal(libs3_run(s, &r, KVT_IO_PART, "hang", 5 * MIB, 0), KVT_ETIMEDOUT);
+	/* Longer each time, until the part has begun before its deadline. */
+	for (int64_t ms = 50; control->fault == LIBS3_4_HANG; ms *= 2) {
+		struct libs3_request r = {.memory = data};
+
+		r.t.io.handle = handle;
+		r.t.io.deadline_ns = s->th.host.now_ns() + ms * 1000000;
+		assert_int_equal(libs3_run(s, &r, KVT_IO_PART, "hang", 5 * MIB, 0), KVT_ETIMEDOUT);
+		assert_non_null(strstr(r.t.detail, "the deadline has passed"));
+	}
 	assert_int_equal(part(s, "hang", handle, 0, data), 0);
 	assert_int_equal(part(s, "hang", handle, 1, data), 0);
 	assert_int_equal(end(s, KVT_IO_COMMIT, "hang", handle, NULL), 0);
+	free(data);
+}
+
+/* How an end of an upload fails, told in one line. */
+static void expect_end(struct libs3_scene *s, struct testio *t, int error, const char *text)
+{
+	assert_int_equal(testsession_run(&s->ts, t), error);
+	if (!strstr(t->detail, text) || strchr(t->detail, '\n'))
+		fail_msg("'%s' is not in '%s'", text, t->detail);
+}
+
+static void what_is_late_at_once_says_so(void **state)
+{
+	static const struct {
+		uint32_t op;
+		const char *verb;
+	} cases[] = {{KVT_IO_PUT, "put"},   {KVT_IO_BEGIN, "begin"}, {KVT_IO_PART, "part"},
+		     {KVT_IO_GET, "get"},   {KVT_IO_HEAD, "head"},   {KVT_IO_REMOVE, "remove"},
+		     {KVT_IO_LIST, "list"}, {KVT_IO_SWEEP, "sweep"}, {KVT_IO_COMMIT, "commit"}};
+	struct libs3_scene *s = *state;
+	unsigned before = control->uploads_open;
+	void *handle;
+
+	assert_int_equal(begin(s, "late", &handle), 0);
+	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		char *line = test_format("%s late: the deadline has passed", cases[i].verb);
+		struct testio t = {.io = {.op = cases[i].op, .name = "late", .handle = handle}};
+
+		t.io.deadline_ns = s->th.host.now_ns();
+		expect_end(s, &t, KVT_ETIMEDOUT, line);
+		free(line);
+	}
+	/* The commit has ended it. */
+	assert_int_equal(control->uploads_open, before);
+}
+
+static void an_upload_that_lacks_memory_says_so(void **state)
+{
+	struct libs3_scene *s = *state;
+	unsigned aborts = control->aborts, open = control->uploads_open;
+	uint8_t *data = body(1);
+	void *handle;
+
+	struct testio t = {.io = {.op = KVT_IO_BEGIN, .name = "poor", .object_bytes = TWO_PARTS}};
+	atomic_store(&s->th.fail_at, atomic_load(&s->th.allocations) + 1);
+	expect_end(s, &t, KVT_ENOMEM, "begin p/poor of bucket at 127.0.0.1:9: out of memory");
+	assert_null(t.io.handle);
+
+	assert_int_equal(begin(s, "poor", &handle), 0);
+	t = (struct testio){.io = {.op = KVT_IO_PART, .name = "poor", .handle = handle}};
+	atomic_store(&s->th.fail_at, atomic_load(&s->th.allocations) + 1);
+	expect_end(s, &t, KVT_ENOMEM, "part p/poor of bucket at 127.0.0.1:9: out of memory");
+
+	assert_int_equal(part(s, "poor", handle, 0, data), 0);
+	assert_int_equal(part(s, "poor", handle, 1, data), 0);
+	t = (struct testio){.io = {.op = KVT_IO_COMMIT,
+				   .name = "poor",
+				   .object_bytes = TWO_PARTS,
+				   .handle = handle}};
+	atomic_store(&s->th.fail_at, atomic_load(&s->th.allocations) + 1);
+	expect_end(s, &t, KVT_ENOMEM, "commit p/poor of bucket at 127.0.0.1:9: out of memory");
+	assert_int_equal(control->aborts, aborts + 1);
+	assert_int_equal(control->uploads_open, open);
 	free(data);
 }
 
@@ -348,6 +415,8 @@ int main(void)
 		CASE(a_part_without_an_etag_is_sent_again_by_whoever_sent_it),
 		CASE(an_id_that_libs3_would_send_wrongly_is_refused),
 		CASE(a_deadline_ends_a_part_that_hangs),
+		CASE(what_is_late_at_once_says_so),
+		CASE(an_upload_that_lacks_memory_says_so),
 		CASE(ages_in_listings_do_not_depend_on_the_time_zone),
 		CASE(tokens_and_regions_reach_libs3),
 		cmocka_unit_test(https_is_verified),

@@ -353,7 +353,7 @@ struct user {
 static void *use_keys(void *context)
 {
 	struct user *user = context;
-	const int64_t end_ns = user->o->scene->th.host.now_ns() + INT64_C(10000000000);
+	const int64_t end_ns = user->o->scene->th.host.now_ns() + INT64_C(100000000000);
 
 	while (!user->saw_new && user->o->scene->th.host.now_ns() < end_ns) {
 		const struct s3_credentials *c = kvt__s3_credentials_acquire(user->o->provider);

@@ -395,14 +395,19 @@ static void servers_that_stop_answering_are_given_up_in_time(void **state)
 	s3_scene_start(scene, 0);
 	s3_scene_plant(scene, NAME, BYTES, SEED);
 	for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+		bool reached = false;
+		unsigned tries = 0;
+
 		forget(scene);
-		s3_scene_rule(scene, "ops=get times=1 %s", cases[i].rule);
-		scene->time_ms = 250;
-		s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
-		s3_scene_expect(scene, cases[i].rule, KVT_ETIMEDOUT, NULL);
-		assert_int_equal(scene->landed, cases[i].landed);
-		assert_int_equal(s3_scene_seen(scene, ~0u), 1);
-		scene->time_ms = 0;
+		s3_scene_rule(scene, "ops=get %s", cases[i].rule);
+		while (s3_scene_give_longer(scene, reached)) {
+			s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
+			s3_scene_expect(scene, cases[i].rule, KVT_ETIMEDOUT, NULL);
+			assert_true(scene->landed <= cases[i].landed);
+			assert_true(s3_scene_seen(scene, ~0u) <= ++tries);
+			reached = s3_server_rule_hits(scene->server) > 0 &&
+				  scene->landed == cases[i].landed;
+		}
 		assert_int_equal(s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL), 0);
 	}
 }
@@ -412,20 +417,25 @@ static void nothing_is_written_after_a_deadline(void **state)
 	struct s3_scene *scene = *state;
 	static uint8_t data[WANTED];
 	struct kvt_iovec iov = {data, sizeof(data)};
-	struct testio t = {.io = {.op = KVT_IO_GET,
-				  .name = NAME,
-				  .iov = &iov,
-				  .iov_count = 1,
-				  .length = sizeof(data)}};
+	bool reached = false;
 
 	s3_scene_start(scene, 0);
 	s3_scene_plant(scene, NAME, BYTES, SEED);
-	s3_scene_rule(scene, "ops=get times=1 cut=hold cut-at=2000");
-	t.io.deadline_ns = scene->th.host.now_ns() + INT64_C(250000000);
-	assert_int_equal(testio_prepare(&t, &scene->ts), 0);
-	(void)testio_submit(&t);
-	assert_int_equal(testio_wait(&t), KVT_ETIMEDOUT);
-	testio_release(&t);
+	s3_scene_rule(scene, "ops=get cut=hold cut-at=2000");
+	while (s3_scene_give_longer(scene, reached)) {
+		struct testio t = {.io = {.op = KVT_IO_GET,
+					  .name = NAME,
+					  .iov = &iov,
+					  .iov_count = 1,
+					  .length = sizeof(data)}};
+
+		t.io.deadline_ns = scene->th.host.now_ns() + scene->time_ms * INT64_C(1000000);
+		assert_int_equal(testio_prepare(&t, &scene->ts), 0);
+		(void)testio_submit(&t);
+		assert_int_equal(testio_wait(&t), KVT_ETIMEDOUT);
+		testio_release(&t);
+		reached = t.io.bytes_landed == 2000;
+	}
 	/* The memory is the caller's again, whatever the server sends now. */
 	memset(data, 0xee, sizeof(data));
 	s3_server_release(scene->server);
@@ -440,21 +450,30 @@ static void slow_first_bytes_and_slow_transfers_have_limits_of_their_own(void **
 	struct s3_scene *scene = *state;
 
 	s3_scene_option(scene, "first_byte_timeout_ms", "200");
-	s3_scene_option(scene, "low_speed_bytes", "1000");
-	s3_scene_option(scene, "low_speed_seconds", "1");
 	s3_scene_start(scene, 0);
 	s3_scene_plant(scene, NAME, BYTES, SEED);
-	s3_scene_rule(scene, "ops=get times=1 hang");
+	s3_scene_rule(scene, "ops=get hang");
 	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
 	s3_scene_expect(scene, "first byte", KVT_ETIMEDOUT, "first_byte_timeout_ms");
+	s3_server_clear_rules(scene->server);
 	/* Nor is a hint an answer. */
-	s3_scene_rule(scene,
-		      "ops=get times=1 raw=\"HTTP/1.1 103 Early Hints\\r\\n\\r\\n\" cut=stall");
+	s3_scene_rule(scene, "ops=get raw=\"HTTP/1.1 103 Early Hints\\r\\n\\r\\n\" cut=stall");
 	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
 	s3_scene_expect(scene, "a hint", KVT_ETIMEDOUT, "first_byte_timeout_ms");
-	s3_scene_rule(scene, "ops=get times=1 rate=1");
+	s3_server_clear_rules(scene->server);
+	s3_scene_close(scene);
+	s3_scene_option(scene, "first_byte_timeout_ms", "60000");
+	s3_scene_option(scene, "low_speed_bytes", "1000");
+	s3_scene_option(scene, "low_speed_seconds", "1");
+	s3_scene_open(scene);
+	s3_scene_rule(scene, "ops=get rate=1");
 	s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL);
 	s3_scene_expect(scene, "1 byte a second", KVT_ETIMEDOUT, NULL);
+	assert_int_equal(s3_server_rule_hits(scene->server), 1);
+	s3_server_clear_rules(scene->server);
+	s3_scene_close(scene);
+	s3_scene_option(scene, "low_speed_seconds", "60");
+	s3_scene_open(scene);
 	assert_int_equal(s3_scene_get(scene, NAME, WANTED, AT, SEED, NULL), 0);
 }
 

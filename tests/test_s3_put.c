@@ -339,14 +339,15 @@ static void servers_that_stop_reading_are_given_up_in_time(void **state)
 
 	s3_scene_start(scene, 0);
 	for (size_t i = 0; i < TEST_COUNT(rules); i++) {
-		s3_scene_rule(scene, "ops=put times=1 %s", rules[i]);
+		unsigned tries = 0;
+
+		s3_scene_rule(scene, "ops=put %s", rules[i]);
 		s3_server_forget(scene->server);
-		scene->time_ms = 250;
-		s3_scene_put(scene, NAME, 16 * S3_SCENE_MIB, 1, 0, NULL);
-		s3_scene_expect(scene, rules[i], KVT_ETIMEDOUT, NULL);
-		assert_int_equal(s3_scene_seen(scene, ~0u), 1);
-		scene->time_ms = 0;
-		s3_server_clear_rules(scene->server);
+		while (s3_scene_give_longer(scene, s3_server_rule_hits(scene->server) > 0)) {
+			s3_scene_put(scene, NAME, 16 * S3_SCENE_MIB, 1, 0, NULL);
+			s3_scene_expect(scene, rules[i], KVT_ETIMEDOUT, NULL);
+			assert_true(s3_scene_seen(scene, ~0u) <= ++tries);
+		}
 		assert_int_equal(s3_scene_put(scene, NAME, 1000, 2, 0, NULL), 0);
 	}
 }
@@ -484,8 +485,9 @@ static void a_deadline_that_passes_while_a_body_is_signed_holds(void **state)
 	s3_scene_option(scene, "payload_signing", "signed");
 	s3_scene_start(scene, 0);
 	s3_scene_rule(scene, "ops=put hang");
-	for (scene->time_ms = 1; scene->time_ms <= 16; scene->time_ms *= 2) {
-		s3_scene_put(scene, NAME, UINT64_C(48) << 20, 1, 0, NULL);
+	/* No machine hashes so much in so little time. */
+	for (scene->time_ms = 1; scene->time_ms <= 8; scene->time_ms *= 2) {
+		s3_scene_put(scene, NAME, UINT64_C(64) << 20, 1, 0, NULL);
 		s3_scene_expect(scene, "signed", KVT_ETIMEDOUT, "the deadline has passed");
 	}
 	assert_int_equal(s3_scene_seen(scene, S3_OP_PUT), 0);

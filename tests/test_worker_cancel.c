@@ -444,14 +444,24 @@ static void what_cannot_be_taken_back_is_waited_for(void **state)
 	struct scene s;
 	struct kvt_submit_options soon;
 	uint64_t ids[] = {1, 2};
+	struct kvt_result *result;
 
 	(void)state;
 	scene_init(&s, NULL);
 	scene_open(&s);
 	hold(&s, FAKE_OP(KVT_IO_PUT), FAKE_STICK);
 	with_timeout(&soon, 5);
-	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &s.t.transfer, &soon));
-	assert_true(fake_await_held(s.fake, &s.hold, 1));
+	assert_ok(kvt_worker_submit_store(s.bed.worker, ids[0], &s.t.transfer, &soon));
+	/* Longer each time, until the put has begun before the deadline. */
+	while (fake_held(s.fake, &s.hold) == 0) {
+		result = test_take_now(s.bed.worker, ids[0]);
+		if (!result)
+			continue;
+		assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, result);
+		ids[0] += 2;
+		with_timeout(&soon, 2 * soon.timeout_ms);
+		assert_ok(kvt_worker_submit_store(s.bed.worker, ids[0], &s.t.transfer, &soon));
+	}
 	/* The job behind it is past its deadline before it is: time has passed. */
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 2, &s.twin.transfer, &soon));
 	assert_ok(kvt_worker_wait(s.bed.worker, ids + 1, 1, TEST_LIMIT_MS, NULL));
@@ -459,7 +469,7 @@ static void what_cannot_be_taken_back_is_waited_for(void **state)
 	assert_returns(KVT_ETIMEDOUT, kvt_worker_wait(s.bed.worker, ids, 1, 0, NULL));
 	assert_true(fake_touches(s.fake, s.t.memory, s.t.memory_bytes));
 	unhold(&s);
-	assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, test_take(s.bed.worker, 1));
+	assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, test_take(s.bed.worker, ids[0]));
 	scene_close(&s);
 }
 

@@ -82,6 +82,8 @@ static void a_job_that_waits_for_its_event_can_be_canceled_and_expires(void **st
 		struct gpu_scene s;
 		struct test_transfer t;
 		struct kvt_submit_options options = KVT_INIT(options);
+		struct kvt_result *early;
+		uint64_t id = 1;
 		gpu_scene_init(&s, false, NULL);
 		gpu_scene_open(&s);
 		struct fake_event *event = fake_event_create(s.gpu);
@@ -89,16 +91,24 @@ static void a_job_that_waits_for_its_event_can_be_canceled_and_expires(void **st
 		options.ready.kind = KVT_READY_EVENT;
 		options.ready.handle = event;
 		options.timeout_ms = expires ? 10 : 0;
-		assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, &options));
-		while (fake_gpu_orders(s.gpu) == 0)
-			;
+		assert_ok(kvt_worker_submit_store(s.bed.worker, id, &t.transfer, &options));
+		/* Longer each time, until it has begun to wait before its deadline. */
+		while (fake_gpu_orders(s.gpu) == 0) {
+			early = expires ? test_take_now(s.bed.worker, id) : NULL;
+			if (!early)
+				continue;
+			assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, early);
+			options.timeout_ms *= 2;
+			assert_ok(
+				kvt_worker_submit_store(s.bed.worker, ++id, &t.transfer, &options));
+		}
 		if (!expires)
-			assert_ok(kvt_worker_cancel(s.bed.worker, 1));
+			assert_ok(kvt_worker_cancel(s.bed.worker, id));
 		assert_result_error(expires ? KVT_STATUS_FAILED : KVT_STATUS_CANCELED,
 				    expires ? KVT_ETIMEDOUT : KVT_ECANCELED,
-				    test_take(s.bed.worker, 1));
+				    test_take(s.bed.worker, id));
 		assert_int_equal(fake_gpu_outstanding(s.gpu), 0);
-		assert_int_equal(fake_gpu_cancels(s.gpu), 1);
+		assert_int_equal(fake_gpu_cancels(s.gpu), fake_gpu_orders(s.gpu));
 		fake_event_destroy(event);
 		test_transfer_fini(&t);
 		gpu_scene_close(&s);

@@ -323,7 +323,9 @@ static void stress(struct stress *s, const char *uri)
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i].thread, NULL, work, &threads[i]), 0);
 	int64_t end = now_ms() + length_ms;
-	while (now_ms() < end && !atomic_load(&s->stop))
+	/* And until something of each kind has happened. */
+	while ((now_ms() < end || !atomic_load(&s->loaded) || !atomic_load(&s->stored)) &&
+	       !atomic_load(&s->stop) && !atomic_load(&s->problems))
 		sched_yield();
 	atomic_store(&s->stop, true);
 	for (int i = 0; i < THREADS; i++)

@@ -221,3 +221,11 @@ void kvt__libs3_say(struct libs3_session *session, struct kvt_io *io, const char
 	session->host->detail(io, "%s %s of %s at %s: %s", verb, session->key,
 			      session->backend->config.bucket, session->backend->config.host, what);
 }
+
+bool kvt__libs3_is_late(struct libs3_session *session, struct kvt_io *io, const char *verb)
+{
+	if (io->deadline_ns > session->host->now_ns())
+		return false;
+	session->host->detail(io, "%s %s: the deadline has passed", verb, io->name ? io->name : "");
+	return true;
+}

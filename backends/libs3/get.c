@@ -204,8 +204,11 @@ int kvt__libs3_get(struct libs3_session *session, struct kvt_io *io)
 	if (io->flags & KVT_IO_IF_VERSION) {
 		uint32_t n = io->if_version->bytes;
 
-		if (!n || n > sizeof(io->if_version->value))
+		if (!n || n > sizeof(io->if_version->value)) {
+			kvt__libs3_say(session, io, "get",
+				       "the version asked for is no ETag of this backend");
 			return KVT_EPRECOND;
+		}
 		memcpy(if_match, io->if_version->value, n);
 		if_match[n] = '\0';
 	}

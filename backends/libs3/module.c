@@ -197,12 +197,20 @@ static int libs3_sweep(struct libs3_session *session, struct kvt_io *io)
 
 static int libs3_submit(void *opaque, struct kvt_io *io)
 {
-	static int (*const functions[])(struct libs3_session *, struct kvt_io *) = {
-		[KVT_IO_PUT] = kvt__libs3_put,	   [KVT_IO_BEGIN] = kvt__libs3_begin,
-		[KVT_IO_PART] = kvt__libs3_part,   [KVT_IO_COMMIT] = kvt__libs3_commit,
-		[KVT_IO_ABORT] = kvt__libs3_abort, [KVT_IO_GET] = kvt__libs3_get,
-		[KVT_IO_HEAD] = kvt__libs3_head,   [KVT_IO_REMOVE] = kvt__libs3_remove,
-		[KVT_IO_LIST] = kvt__libs3_list,   [KVT_IO_SWEEP] = libs3_sweep,
+	static const struct {
+		const char *verb; /* NULL: it has an end to make, whatever the time */
+		int (*run)(struct libs3_session *, struct kvt_io *);
+	} ops[] = {
+		[KVT_IO_PUT] = {"put", kvt__libs3_put},
+		[KVT_IO_BEGIN] = {"begin", kvt__libs3_begin},
+		[KVT_IO_PART] = {"part", kvt__libs3_part},
+		[KVT_IO_COMMIT] = {NULL, kvt__libs3_commit},
+		[KVT_IO_ABORT] = {NULL, kvt__libs3_abort},
+		[KVT_IO_GET] = {"get", kvt__libs3_get},
+		[KVT_IO_HEAD] = {"head", kvt__libs3_head},
+		[KVT_IO_REMOVE] = {"remove", kvt__libs3_remove},
+		[KVT_IO_LIST] = {"list", kvt__libs3_list},
+		[KVT_IO_SWEEP] = {"sweep", libs3_sweep},
 	};
 	struct libs3_session *session = opaque;
 
@@ -211,13 +219,12 @@ static int libs3_submit(void *opaque, struct kvt_io *io)
 	io->info.object_bytes = KVT_BYTES_UNKNOWN;
 	io->info.version.bytes = 0;
 	io->info.age_ns = io->info.access_age_ns = -1;
-	if (io->op >= sizeof(functions) / sizeof(functions[0]) || !functions[io->op])
+	if (io->op >= sizeof(ops) / sizeof(ops[0]) || !ops[io->op].run)
 		return KVT_ENOTSUP;
-	if (io->op != KVT_IO_COMMIT && io->op != KVT_IO_ABORT &&
-	    io->deadline_ns <= session->host->now_ns())
+	if (ops[io->op].verb && kvt__libs3_is_late(session, io, ops[io->op].verb))
 		io->result = KVT_ETIMEDOUT;
 	else
-		io->result = functions[io->op](session, io);
+		io->result = ops[io->op].run(session, io);
 	return KVT_DONE;
 }
 

@@ -115,6 +115,8 @@ struct libs3_call kvt__libs3_call(struct libs3_session *session, const struct kv
  * started on session->context at once, under a lock of the process. kvt__libs3_call_run comes next,
  * either way. */
 bool kvt__libs3_call_begin(struct libs3_call *call);
+/* Whether the io's time is up before anything was asked of libs3; said under `verb` then. */
+bool kvt__libs3_is_late(struct libs3_session *session, struct kvt_io *io, const char *verb);
 /* Drives the request to its end or to the deadline; none of its memory is in use afterwards.
  * Returns the result code. */
 int kvt__libs3_call_run(struct libs3_call *call);

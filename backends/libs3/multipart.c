@@ -108,11 +108,14 @@ int kvt__libs3_begin(struct libs3_session *session, struct kvt_io *io)
 	if (!kvt__libs3_key(session, io))
 		return KVT_EINVAL;
 	begin.upload = host->alloc(host, sizeof(*begin.upload), 16);
-	if (!begin.upload)
+	if (!begin.upload) {
+		kvt__libs3_say(session, io, "begin", "out of memory");
 		return KVT_ENOMEM;
+	}
 	memset(begin.upload, 0, sizeof(*begin.upload));
 	begin.upload->bytes = io->object_bytes;
 	if (!kvt__libs3_mark_make(begin.upload->mark, io->object_bytes)) {
+		kvt__libs3_say(session, io, "begin", "no random numbers are to be had");
 		upload_free(host, begin.upload);
 		return KVT_EINTERNAL;
 	}
@@ -200,8 +203,10 @@ int kvt__libs3_part(struct libs3_session *session, struct kvt_io *io)
 		kvt__libs3_say(session, io, "part", "too many parts or bytes");
 		return KVT_EINVAL;
 	}
-	if (reserve_etags(session, u, io->part_number + 1))
+	if (reserve_etags(session, u, io->part_number + 1)) {
+		kvt__libs3_say(session, io, "part", "out of memory");
 		return KVT_ENOMEM;
+	}
 	memset(&properties, 0, sizeof(properties));
 	properties.expires = -1;
 	kvt__libs3_source_init(&part.source, io, io->iov, io->iov_count, io->length);
@@ -341,8 +346,12 @@ int kvt__libs3_commit(struct libs3_session *session, struct kvt_io *io)
 		goto out;
 	bytes = write_list(u, NULL, 0);
 	text = host->alloc(host, bytes + 1, 16);
-	error = text ? KVT_ETIMEDOUT : KVT_ENOMEM;
-	if (text && io->deadline_ns > host->now_ns()) {
+	if (!text) {
+		kvt__libs3_say(session, io, "commit", "out of memory");
+		error = KVT_ENOMEM;
+	} else if (kvt__libs3_is_late(session, io, "commit")) {
+		error = KVT_ETIMEDOUT;
+	} else {
 		unsigned tried = 0;
 
 		(void)write_list(u, text, bytes + 1);

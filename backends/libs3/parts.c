@@ -63,7 +63,7 @@ int kvt__libs3_commit(struct libs3_session *session, struct kvt_io *io)
 	struct libs3_source source;
 	int error = KVT_EINVAL;
 
-	if (io->deadline_ns <= session->host->now_ns()) {
+	if (kvt__libs3_is_late(session, io, "commit")) {
 		error = KVT_ETIMEDOUT;
 	} else if (kvt__libs3_key(session, io)) {
 		const struct kvt_iovec iov = {g->data, g->bytes};
