@@ -189,6 +189,9 @@ static int run(struct s3_scene *scene, struct testio *t)
 	scene->result = testio_wait(t);
 	if (!testio_private_intact(t) || t->late || t->completions > 1)
 		fail_msg("the io was not completed as it should be");
+	/* What is known without asking is no news. */
+	if (scene->result && !scene->was_answered_at_once && !t->detail[0])
+		fail_msg("%s: a failure without a word", testhost_code(scene->result));
 	testio_release(t);
 	memcpy(scene->detail, t->detail, sizeof(scene->detail));
 	scene->info = t->io.info;
