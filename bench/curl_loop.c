@@ -4,11 +4,14 @@
  * handle each and a number of transfers in flight, keep-alive, bodies copied from and to memory of
  * their own, and nothing else. No signature, no checksum, no trailer, no conditions, no queue.
  *
- * usage: curl_loop URL OBJECT_BYTES OBJECTS [THREADS=4] [DEPTH=16] [blocking]
+ * usage: curl_loop URL OBJECT_BYTES OBJECTS [THREADS=4] [DEPTH=16]
+ *                  [blocking | BUFFER_BYTES [SOCKET_BYTES]]
  *
  * PUTs objects below the URL, then GETs them, and prints a JSON object for each of the two. With
- * "blocking" each thread does one request at a time (curl_easy_perform). GB is 1e9 bytes; CPU is
- * that of the process during the loop. All memory is touched before the clock starts.
+ * "blocking" each thread does one request at a time (curl_easy_perform). BUFFER_BYTES are those of
+ * libcurl's buffers, to send and to receive; SOCKET_BYTES SO_SNDBUF and SO_RCVBUF, which the kernel
+ * chooses otherwise. GB is 1e9 bytes; CPU is that of the process during the loop. All memory is
+ * touched before the clock starts.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -19,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include <curl/curl.h>
@@ -33,6 +37,8 @@ struct loop {
 	uint64_t objects;
 	unsigned threads, depth;
 	bool blocking, loading;
+	long buffer_bytes; /* 0: what suits the size */
+	int socket_bytes;  /* 0: what the kernel likes */
 	pthread_barrier_t start;
 	atomic_uint_fast64_t next;
 	atomic_int failed; /* a CURLcode, or a status */
@@ -85,15 +91,32 @@ static int rewind_body(void *transfer, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
+static int set_socket(void *context, curl_socket_t fd, curlsocktype purpose)
+{
+	const struct loop *loop = context;
+	int bytes = loop->socket_bytes;
+
+	(void)purpose;
+	if (bytes && (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) ||
+		      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes))))
+		return CURL_SOCKOPT_ERROR;
+	return CURL_SOCKOPT_OK;
+}
+
 static void prepare(struct transfer *t, struct curl_slist *headers)
 {
 	bool loading = t->loop->loading;
+	long bytes = t->loop->buffer_bytes, receive = bytes ? bytes : BUFFER_BYTES,
+	     give_bytes = receive;
 
+	if (!bytes && t->loop->object_bytes <= 262144)
+		give_bytes = 65536;
 	curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(t->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	curl_easy_setopt(t->easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
-	curl_easy_setopt(t->easy, CURLOPT_UPLOAD_BUFFERSIZE,
-			 t->loop->object_bytes <= 262144 ? 65536L : BUFFER_BYTES);
+	curl_easy_setopt(t->easy, CURLOPT_BUFFERSIZE, receive);
+	curl_easy_setopt(t->easy, CURLOPT_UPLOAD_BUFFERSIZE, give_bytes);
+	curl_easy_setopt(t->easy, CURLOPT_SOCKOPTFUNCTION, set_socket);
+	curl_easy_setopt(t->easy, CURLOPT_SOCKOPTDATA, t->loop);
 	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, loading ? take : ignore);
 	curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, t);
@@ -249,7 +272,7 @@ int main(int argc, char **argv)
 
 	if (argc < 4) {
 		fprintf(stderr, "usage: curl_loop URL OBJECT_BYTES OBJECTS [THREADS=4] [DEPTH=16] "
-				"[blocking]\n");
+				"[blocking | BUFFER_BYTES [SOCKET_BYTES]]\n");
 		return 2;
 	}
 	loop.url = argv[1];
@@ -260,6 +283,10 @@ int main(int argc, char **argv)
 	if (argc > 5)
 		loop.depth = (unsigned)number(argv[5]);
 	loop.blocking = argc > 6 && strcmp(argv[6], "blocking") == 0;
+	if (argc > 6 && !loop.blocking)
+		loop.buffer_bytes = (long)number(argv[6]);
+	if (argc > 7)
+		loop.socket_bytes = (int)number(argv[7]);
 	if (loop.object_bytes == 0 || loop.objects == 0 || loop.threads == 0 ||
 	    loop.threads > MAX_THREADS || loop.depth == 0 || loop.depth > MAX_DEPTH) {
 		fprintf(stderr,
