@@ -318,7 +318,7 @@ bool fake_await_held(struct fake_store *store, struct fake_rule *rule, unsigned 
 	struct timespec limit;
 
 	clock_gettime(CLOCK_MONOTONIC, &limit);
-	limit.tv_sec += 60;
+	limit.tv_sec += 90;
 	pthread_mutex_lock(&store->lock);
 	while (rule->held < count)
 		if (pthread_cond_timedwait(&store->changed, &store->lock, &limit) == ETIMEDOUT)

@@ -138,7 +138,7 @@ bool fake_gpu_await_queued(struct fake_gpu *gpu, unsigned count)
 	struct timespec limit;
 
 	clock_gettime(CLOCK_MONOTONIC, &limit);
-	limit.tv_sec += 60;
+	limit.tv_sec += 90;
 	pthread_mutex_lock(&gpu->lock);
 	while (queued_locked(gpu) < count)
 		if (pthread_cond_timedwait(&gpu->changed, &gpu->lock, &limit) == ETIMEDOUT)

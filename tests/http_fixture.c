@@ -208,7 +208,7 @@ bool http_fixture_await_held(struct http_fixture *fixture)
 	bool held;
 
 	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += 30;
+	until.tv_sec += 90;
 	pthread_mutex_lock(&fixture->lock);
 	while (fixture->held == 0 &&
 	       pthread_cond_timedwait(&fixture->changed, &fixture->lock, &until) == 0)

@@ -180,7 +180,7 @@ void s3_server_clear_rules(struct s3_server *server);
 /* How often rules have acted since they were cleared. */
 unsigned s3_server_rule_hits(struct s3_server *server);
 
-/* Waits until `count` requests are held at the gate; false after 30 s. */
+/* Waits until `count` requests are held at the gate; false after 90 s. */
 bool s3_server_await_held(struct s3_server *server, unsigned count);
 /* Lets those that are held go on. */
 void s3_server_release(struct s3_server *server);

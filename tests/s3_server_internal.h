@@ -28,7 +28,7 @@
 #define S3S_TEXT_BYTES	 (4u << 20) /* of a request's XML */
 #define S3S_MOST_QUERY	 32u
 #define S3S_HEADER_BYTES 8192u
-#define S3S_LIMIT_MS	 30000
+#define S3S_LIMIT_MS	 90000
 
 /* ---- What is stored ---- */
 

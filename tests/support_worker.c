@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Longer than anything waits, retries included that are told to wait for long. */
+#define BED_TIMEOUT_MS (20 * TEST_LIMIT_MS)
+
 /* ---- A store and a worker ---- */
 
 void test_bed_init(struct test_bed *bed)
@@ -19,6 +22,12 @@ void test_bed_init(struct test_bed *bed)
 	bed->worker_options.part_bytes = 64 << 10;
 	bed->worker_options.retry_base_ms = 1;
 	bed->worker_options.retry_max_ms = 2;
+	/* So that what is lost is not found again by trying again, nor slow machines too slow. */
+	bed->worker_options.store_timeout_ms = BED_TIMEOUT_MS;
+	bed->worker_options.load_timeout_ms = BED_TIMEOUT_MS;
+	bed->worker_options.lookup_timeout_ms = BED_TIMEOUT_MS;
+	bed->worker_options.operation_timeout_ms = BED_TIMEOUT_MS;
+	bed->worker_options.buffer_timeout_ms = BED_TIMEOUT_MS;
 	bed->next_id = 1;
 }
 

@@ -3,6 +3,7 @@
  * touches its memory any more. */
 #include "support.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -332,7 +333,7 @@ static void keys_that_were_finished_stay_so(void **state)
 		assert_returns(0, kvt_worker_poll(s.bed.worker, NULL, 0));
 	/* The two others are done as soon as their lane has said so. */
 	while (test_stats(s.bed.worker).keys[KVT_JOB_STORE][KVT_STATUS_STORED] < 3)
-		;
+		(void)sched_yield();
 	assert_ok(kvt_worker_cancel(s.bed.worker, 1));
 	unhold(&s);
 	struct kvt_result *result = test_take(s.bed.worker, 1);
@@ -373,7 +374,7 @@ static void queued_jobs_expire_by_poll_and_by_wait_while_lanes_are_stuck(void **
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 2, &s.t.transfer, &soon));
 	int got;
 	while ((got = kvt_worker_poll(s.bed.worker, &result, 1)) == 0)
-		;
+		(void)sched_yield();
 	assert_int_equal(got, 1);
 	assert_int_equal(result->job_id, 2);
 	assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, result);

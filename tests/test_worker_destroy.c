@@ -2,6 +2,7 @@
 /* Ending a worker with work at each stage, and what a forked child may still call. */
 #include "support.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -213,7 +214,7 @@ static void jobs_that_wait_for_events_and_retries_are_dropped(void **state)
 	fake_rule_add(s.fake, &fail);
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 5001, &s.t.transfer, NULL));
 	while (fake_rule_hits(s.fake, &fail) == 0)
-		;
+		(void)sched_yield();
 	assert_ok(kvt_worker_destroy(s.bed.worker, TEST_LIMIT_MS));
 	fake_rule_remove(s.fake, &fail);
 	kvt_event_destroy(event);
@@ -242,7 +243,7 @@ static void copies_in_flight_are_waited_for(void **state)
 	/* Waits for staging memory. */
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 2, &behind.transfer, NULL));
 	while (test_stats(s.bed.worker).staging_waiters == 0)
-		;
+		(void)sched_yield();
 	assert_returns(KVT_EBUSY, kvt_worker_destroy(s.bed.worker, 0));
 	assert_true(fake_gpu_touches(gpu, 0, 1 << 18));
 	fake_gpu_release(gpu);

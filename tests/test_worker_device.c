@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs on memory that the CPU cannot touch, whose copies happen later on a thread of the device's
  * own. */
+#include <sched.h>
 #include <string.h>
 
 #include "gpu_scene.h"
@@ -235,7 +236,7 @@ static void waiting_for_staging_ends_with_cancel_and_deadline(void **state)
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 2, &second.transfer, NULL));
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 3, &third.transfer, &soon));
 	while (test_stats(s.bed.worker).staging_waiters == 0)
-		;
+		(void)sched_yield();
 	assert_result_error(KVT_STATUS_FAILED, KVT_ETIMEDOUT, test_take(s.bed.worker, 3));
 	assert_ok(kvt_worker_cancel(s.bed.worker, 2));
 	assert_result_error(KVT_STATUS_CANCELED, KVT_ECANCELED, test_take(s.bed.worker, 2));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes that cannot go on sleep: whatever they wait for, they hardly ever poll meanwhile. */
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -77,7 +78,7 @@ static void while_the_device_copies_and_staging_is_short(void **state)
 	}
 	assert_true(fake_gpu_await_queued(s.gpu, 1));
 	while (test_stats(s.bed.worker).staging_waiters < 2)
-		;
+		(void)sched_yield();
 	assert_asleep(&s, 2);
 	fake_gpu_release(s.gpu);
 	assert_ok(kvt_worker_drain(s.bed.worker, TEST_LIMIT_MS));
@@ -102,7 +103,7 @@ static void while_an_event_has_not_happened(void **state)
 		test_transfer_fill(&t);
 		assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, &options));
 		while (fake_gpu_orders(s.gpu) == 0)
-			;
+			(void)sched_yield();
 		assert_asleep(&s, 1);
 		fake_event_signal(event);
 		assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
@@ -154,7 +155,7 @@ static void while_a_retry_waits(void **state)
 	fake_rule_add(s.fake, &fail);
 	assert_ok(kvt_worker_submit_load(s.bed.worker, 1, &t.transfer, NULL));
 	while (fake_rule_hits(s.fake, &fail) == 0)
-		;
+		(void)sched_yield();
 	assert_asleep(&s, 1);
 	assert_ok(kvt_worker_cancel(s.bed.worker, 1));
 	kvt_result_release(test_take(s.bed.worker, 1));

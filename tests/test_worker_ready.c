@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ready events: memory is not touched before they have happened, on the fake device and on plain
  * memory. */
+#include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ static void stores_read_and_loads_write_only_after_their_event(void **state)
 				assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer,
 								  &options));
 			while (fake_gpu_orders(s.gpu) == 0)
-				;
+				(void)sched_yield();
 			assert_null(test_take_now(s.bed.worker, 1));
 			for (size_t i = 0; i < t.memory_bytes; i++)
 				assert_int_equal(t.memory[i], 0xEE);

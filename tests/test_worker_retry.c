@@ -2,6 +2,7 @@
 /* Retries by class, the circuit breaker, and a store that is full. */
 #include "support.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,7 +306,7 @@ static void a_probe_closes_it_when_the_store_is_well_again(void **state)
 	/* Probes fail, and it stays open for another while. */
 	for (int i = 0; i < 3; i++) {
 		while (test_stats(s.bed.worker).breaker != KVT_BREAKER_HALF_OPEN)
-			;
+			(void)sched_yield();
 		kvt_result_release(load(&s));
 	}
 	heal(&s);
@@ -330,7 +331,7 @@ static void half_open_lets_one_probe_through(void **state)
 	open_breaker(&s, 1);
 	heal(&s);
 	while (test_stats(s.bed.worker).breaker != KVT_BREAKER_HALF_OPEN)
-		;
+		(void)sched_yield();
 	s.rule =
 		(struct fake_rule){.ops = FAKE_OP(KVT_IO_GET), .name = ".bin", .action = FAKE_HOLD};
 	fake_rule_add(s.fake, &s.rule);
@@ -354,7 +355,7 @@ static void a_probe_that_is_canceled_lets_another_one_through(void **state)
 	open_breaker(&s, 1);
 	heal(&s);
 	while (test_stats(s.bed.worker).breaker != KVT_BREAKER_HALF_OPEN)
-		;
+		(void)sched_yield();
 	s.rule =
 		(struct fake_rule){.ops = FAKE_OP(KVT_IO_GET), .name = ".bin", .action = FAKE_HOLD};
 	fake_rule_add(s.fake, &s.rule);
