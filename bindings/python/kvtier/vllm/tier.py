@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Any, Collection, Dict, Iterable, List, Optional, Tuple
 
-from .. import Mode, Rows, Store, Worker
+from .. import BusyError, LogLevel, Mode, Rows, Store, Worker
 from ..errors import Error, QueueFullError
 from ..results import JobKind, Result, Status
 from . import _compat, _fingerprint, _lookups, _metrics, _pack
@@ -54,8 +54,12 @@ class _Job:
         self.started = started
 
 
-def _log(level: str, line: str) -> None:
-    getattr(logger, level, logger.info)("%s", line)
+_LOG_LEVELS = {LogLevel.ERROR: "error", LogLevel.WARNING: "warning"}
+
+
+def _log(level: int, line: str) -> None:
+    """The library's lines among vLLM's, from any thread."""
+    getattr(logger, _LOG_LEVELS.get(level, "info"))("kvtier: %s", line)
 
 
 def _file_root(uri: str) -> Optional[str]:
@@ -138,10 +142,18 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         self._rows = Rows(view, hold=False)
         try:
             self._store = Store(
-                uri, fields=fields, rank=rank, mode=Mode.ROW, options=options, log=_log
+                uri,
+                fields=fields,
+                rank=rank,
+                mode=Mode.ROW,
+                options=options,
+                log=_log,
+                log_level=LogLevel.WARNING,
             )
             self._probe(uri)
-            self._worker = Worker(self._store, log=_log, **config.worker_options())
+            self._worker = Worker(
+                self._store, log=_log, log_level=LogLevel.WARNING, **config.worker_options()
+            )
             self._set_geometry(range(max(1, len(fields.get("kv_cache_groups") or ()))))
             self._start_toucher(uri)
         except BaseException:
@@ -223,7 +235,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
                 logger.warning("kvtier: lookup of %d keys: %s", len(unique), error)
             self._lookups.answer(keys, requests, {})
             return
-        self._asked[job_id] = (keys, requests) if len(unique) == len(keys) else (keys, requests)
+        self._asked[job_id] = (keys, requests)
 
     def _submit_lookup(self, worker: Worker, job_id: int, keys: List[bytes]) -> None:
         packed = _pack.pack(keys)
@@ -267,7 +279,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
             rows = _compat.row_ids(metadata)
             submit = worker.submit_store_rows if is_store else worker.submit_load_rows
             internal = self._new_id()
-            submit(internal, self._rows, packed, rows)
+            submit(internal, packed, self._rows, rows)
         except Error as error:
             self._refuse(job, error)
             return
@@ -433,7 +445,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
                 try:
                     worker.close(_PATIENCE_MS)
                     break
-                except Error as error:
+                except BusyError as error:
                     logger.warning("kvtier: shutting down: %s", error)
             self._report_lost()
         self._rows.close()
