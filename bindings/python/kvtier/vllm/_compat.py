@@ -47,6 +47,8 @@ def _vllm_version() -> Optional[str]:
         if error.name == "vllm":
             return None
         raise
+    if getattr(module, "__file__", None) is None:
+        return None  # some folder of that name, not the package
     return str(getattr(module, "__version__", "of an unknown version"))
 
 

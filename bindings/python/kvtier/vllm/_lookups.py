@@ -14,7 +14,7 @@ again. Calls are never concurrent.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 HIT, MISS, RETRY = 1, 0, 2
 _MISS = -1
@@ -77,20 +77,21 @@ class Lookups:
         self._queued_keys, self._queued_requests = [], []
         return taken
 
-    def answer(self, keys: List[bytes], requests: List[Request], found: Dict[bytes, int]) -> None:
-        """The library's answers; keys that `found` lacks are misses, RETRY is asked for again."""
+    def answer(
+        self, keys: List[bytes], requests: List[Request], verdicts: Iterable[int]
+    ) -> None:
+        """The library's answers, one for each of `keys`; RETRY is asked for again."""
         failures = self._failures
-        for key, request in zip(keys, requests):
-            since = request.get(key)
+        for key, request, verdict in zip(keys, requests, verdicts):
+            since = request[key]
             if type(since) is not float or since < 0:
                 continue  # its time was up
-            verdict = found.get(key, MISS)
             if verdict == HIT:
                 request[key] = failures
-            elif verdict == RETRY:
-                request[key] = -since
-            else:
+            elif verdict == MISS:
                 request[key] = _MISS
+            else:
+                request[key] = -since
 
     def invalidate(self, keys: List[bytes]) -> None:
         """A load of these has failed: no request that lives now gets a hit for them any more."""

@@ -10,6 +10,7 @@ microseconds. vLLM never calls two methods at once.
 """
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any, Collection, Dict, Iterable, List, Optional, Tuple
 
@@ -95,7 +96,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         self._config = TierConfig.take(left, logger)
         self._spec = spec
         self._jobs: Dict[int, _Job] = {}
-        self._asked: Dict[int, Tuple[List[bytes], List[_lookups.Request]]] = {}
+        self._asked: Dict[int, Tuple[List[bytes], List[_lookups.Request], List[bytes]]] = {}
         self._next_id = 1
         # Results that the next get_finished_jobs reports.
         self._ready: List[Any] = []
@@ -222,8 +223,9 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         keys, requests = self._lookups.take()
         worker = self._worker
         if worker is None:
-            self._lookups.answer(keys, requests, {})
+            self._lookups.answer(keys, requests, itertools.repeat(_lookups.MISS))
             return
+        # Several requests may ask for the same.
         unique = list(dict.fromkeys(keys))
         job_id = self._new_id()
         try:
@@ -233,9 +235,9 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
                 self._metrics.count("refused_jobs", 1, "lookup")
             else:
                 logger.warning("kvtier: lookup of %d keys: %s", len(unique), error)
-            self._lookups.answer(keys, requests, {})
+            self._lookups.answer(keys, requests, itertools.repeat(_lookups.MISS))
             return
-        self._asked[job_id] = (keys, requests)
+        self._asked[job_id] = (keys, requests, unique)
 
     def _submit_lookup(self, worker: Worker, job_id: int, keys: List[bytes]) -> None:
         packed = _pack.pack(keys)
@@ -317,10 +319,12 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
                 return
 
     def _finish_lookup(self, result: Result) -> None:
-        keys, requests = self._asked.pop(result.job_id)
-        unique = dict.fromkeys(keys)
-        verdicts = map(_VERDICTS.__getitem__, result.statuses)
-        self._lookups.answer(keys, requests, dict(zip(unique, verdicts)))
+        keys, requests, unique = self._asked.pop(result.job_id)
+        verdicts: Iterable[int] = map(_VERDICTS.__getitem__, result.statuses)
+        if len(unique) != len(keys):
+            found = dict(zip(unique, verdicts))
+            verdicts = map(found.__getitem__, keys)
+        self._lookups.answer(keys, requests, verdicts)
         self._count_keys("lookup", result)
 
     def _count_keys(self, kind: str, result: Result) -> None:
