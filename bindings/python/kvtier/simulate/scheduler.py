@@ -42,6 +42,7 @@ class Interface:
     on_request_finished = "on_request_finished"
     get_finished = "get_finished_jobs"
     has_drain = True
+    has_schedule_end = True
     row_type: Any = numpy.int64
 
 
@@ -179,7 +180,7 @@ class Scheduler:
         for request in served:
             self._waiting.remove(request)
             self._finish(request)
-        if hasattr(self._tier, "on_schedule_end"):
+        if self._is.has_schedule_end:
             self.calls("on_schedule_end", self._tier.on_schedule_end, self._is.schedule_end((), ()))
         if self._reset_every and self.totals.steps % self._reset_every == 0:
             self.reset()

@@ -299,6 +299,8 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
 
     def get_finished_jobs(self) -> Iterable[Any]:
         """Every job once, when nothing touches its rows any more."""
+        if self._lookups:
+            self._submit_lookups()  # releases that know no end of a step
         self._poll()
         ready, self._ready = self._ready, []
         return ready
