@@ -61,12 +61,13 @@ class Toucher:
     def _run(self) -> None:
         while True:
             keys = self._queue.get()
-            if keys is None:
-                return
-            for key in keys:
+            for key in keys or ():
                 # One that is not there has nothing to be touched; other failures are hints lost.
                 name = os.fsencode(self._name_of(key))
                 self._libc.utimensat(self._root, name, _TIMES, _AT_SYMLINK_NOFOLLOW)
+            self._queue.task_done()
+            if keys is None:
+                return
 
     def close(self) -> None:
         """Touches what is queued first."""
