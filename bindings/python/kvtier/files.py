@@ -9,7 +9,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._handle import Handle, deadline, slice_ms
-from .errors import Code, DeadlineError, Error, InvalidArgumentError
+from .errors import BusyError, Code, DeadlineError, Error, InvalidArgumentError
 from .memory import Numbers, words
 
 Path = Union[str, bytes, "os.PathLike[str]"]
@@ -89,6 +89,8 @@ class IOCompletion:
 
     def exception(self) -> Optional[Error]:
         """The failure of a finished file, or None; raises :class:`BusyError` before."""
+        if not self.done():
+            raise BusyError("%s: not finished" % self.path, Code.EBUSY)
         detail = ctypes.c_char_p()
         code = _abi.quick.kvt_io_completion_result(self._pending.address, ctypes.byref(detail))
         if code == 0:
@@ -114,6 +116,9 @@ def submit_files(handle: Handle, files: Sequence[FileOps], is_store: bool,
     """One completion for each file."""
     files = [FileOps(*f) for f in files]
     count = len(files)
+    if not count:
+        with handle:
+            return []
     paths = [_path_bytes(f.path) for f in files]
     pointers = (ctypes.c_char_p * count)(*paths)
     path_at = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))
@@ -130,7 +135,7 @@ def submit_files(handle: Handle, files: Sequence[FileOps], is_store: bool,
     except (_abi.struct.error, TypeError) as error:
         raise InvalidArgumentError("ops: %s, expected (pointer, bytes, offset)" % error) from None
     native = b"".join(natives)
-    completions = (ctypes.c_void_p * max(count, 1))()
+    completions = (ctypes.c_void_p * count)()
     library = _abi.quick if total < _abi.MANY_KEYS else _abi.lib
     with handle as address:
         code = library.kvt_worker_submit_ops(address, ctypes.cast(native, ctypes.c_void_p), count,

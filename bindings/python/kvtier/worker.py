@@ -222,12 +222,12 @@ class Worker:
         _abi.check(code)
 
     def submit_ops(self, files: Sequence[FileOps], is_store: bool, *, timeout_ms: int = 0,
-                   expedited: bool = False, ready: Optional[Ready] = None,
+                   ready: Optional[Ready] = None,
                    keep: object = None) -> List[IOCompletion]:
         """Moves whole raw files without names, keys or trailers (stores that keep files only): one
         completion for each. `keep` is an object that lives until a file's completion has been
         seen done or given up. These jobs are not reported by :meth:`poll`."""
-        options = _submit_options(timeout_ms, ready, expedited)
+        options = _submit_options(timeout_ms, ready)
         return submit_files(self._handle, files, is_store, options, (ready, keep))
 
     def _check_id(self, job_id: int) -> None:
