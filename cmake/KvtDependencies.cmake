@@ -10,7 +10,7 @@ if(KVT_URING)
 endif()
 
 # 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init.
-set(KVT_S3_DEPENDENCIES "libcrypto>=1.1.1" "libcurl>=7.85" "expat>=2.4")
+set(KVT_S3_DEPENDENCIES "libcurl>=7.85" "expat>=2.4" "libcrypto>=1.1.1")
 if(KVT_S3)
 	list(APPEND KVT_DEPENDENCIES ${KVT_S3_DEPENDENCIES})
 endif()

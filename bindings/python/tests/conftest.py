@@ -2,7 +2,8 @@
 """What the tests share: which library they test, a store of each backend, and an S3 server.
 
 KVT_BUILD_DIR is a build folder (its libkvtier and its s3_fault_server are used), KVTIER_LIBRARY
-another library than that one.
+another library than that one. With KVT_TEST_INSTALLED it is the installed package that is tested,
+with its own library.
 """
 import os
 import pathlib
@@ -17,9 +18,9 @@ SOURCE = pathlib.Path(os.environ.get("KVT_SOURCE_DIR", HERE.parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("KVT_BUILD_DIR", SOURCE / "build"))
 LIBRARY = BUILD / "libkvtier.so.0.1"
 
-if "KVTIER_LIBRARY" not in os.environ and LIBRARY.exists():
-    os.environ["KVTIER_LIBRARY"] = str(LIBRARY)
-if os.environ.get("KVT_TEST_INSTALLED") is None:
+if "KVT_TEST_INSTALLED" not in os.environ:
+    if "KVTIER_LIBRARY" not in os.environ and LIBRARY.exists():
+        os.environ["KVTIER_LIBRARY"] = str(LIBRARY)
     sys.path.insert(0, str(HERE.parent))
     # Programs that tests start find the package too.
     os.environ["PYTHONPATH"] = os.pathsep.join(
