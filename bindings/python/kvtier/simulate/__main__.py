@@ -35,9 +35,10 @@ def _arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=256, help="of the primary tier (256)")
     parser.add_argument("--row-bytes", type=_bytes, default=1 << 18, help="of one row (256K)")
     parser.add_argument("--concurrency", type=int, default=8, help="requests at once (8)")
-    parser.add_argument("--abort-share", type=float, default=0.002,
-                        help="share of requests aborted in each step (0.002)")
-    parser.add_argument("--reset-every", type=int, default=2000, help="steps between resets (2000)")
+    parser.add_argument("--abort-share", type=float, default=0.02,
+                        help="share of requests that are aborted while they wait (0.02)")
+    parser.add_argument("--reset-every", type=int, default=500,
+                        help="requests between resets of the cache, 0: none (500)")
     parser.add_argument("--passes", type=int, default=1,
                         help="how often the trace is served, each time by a new tier (1)")
     parser.add_argument("--seed", type=int, default=1)

@@ -131,8 +131,10 @@ class Primary:
         self.ready.clear()
 
     def release(self) -> None:
-        """What vLLM does last: with anything left that was exported from the view it fails."""
+        """What vLLM does last, and then the memory goes: while anything is exported, it fails."""
+        del self._rows
         try:
             self.view.release()
+            self._memory.close()
         except BufferError as error:
             raise ContractError("the rows are still exported after shutdown: %s" % error) from None

@@ -88,6 +88,8 @@ class Request:
         self.context = context
         self.prefix = 0  # chunks that were found
         self.rounds = 0  # of promotions
+        self.steps = 0
+        self.doomed = False
 
 
 class Totals:
@@ -99,7 +101,8 @@ class Totals:
 
 
 class Scheduler:
-    """`tier` is under test; `primary` its rows."""
+    """`tier` is under test, `primary` its rows. Of the requests `abort_share` are aborted if they have
+    to wait; the cache is reset after each `reset_every` requests (0: never)."""
 
     def __init__(
         self,
@@ -124,6 +127,7 @@ class Scheduler:
         self._waiting: Deque[Request] = deque()
         self._promoting: Set[bytes] = set()
         self._storing: Set[bytes] = set()
+        self._finished = 0  # requests since the last reset
         self.calls = Calls()
         self.totals = Totals()
 
@@ -159,6 +163,7 @@ class Scheduler:
     def admit(self, keys: List[bytes]) -> Request:
         name = "request-%d" % self.totals.requests
         request = Request(name, keys, self._is.context(req_id=name))
+        request.doomed = self._chance.random() < self._abort_share
         self.totals.requests += 1
         self.totals.chunks += len(keys)
         self.calls(
@@ -172,17 +177,21 @@ class Scheduler:
         self.collect()
         served = []
         for request in list(self._waiting):
-            if self._abort_share and self._chance.random() < self._abort_share:
+            if request.doomed and request.steps > 0:
+                # Its questions, and loads perhaps, are under way.
                 self.totals.aborted += 1
                 served.append(request)
             elif self._serve(request):
                 served.append(request)
+            request.steps += 1
         for request in served:
             self._waiting.remove(request)
             self._finish(request)
         if self._is.has_schedule_end:
             self.calls("on_schedule_end", self._tier.on_schedule_end, self._is.schedule_end((), ()))
-        if self._reset_every and self.totals.steps % self._reset_every == 0:
+        self._finished += len(served)
+        if self._reset_every and self._finished >= self._reset_every:
+            self._finished = 0
             self.reset()
 
     def _finish(self, request: Request) -> None:
@@ -353,8 +362,8 @@ class Scheduler:
         self._tier.shutdown()
         self._primary.check_free()
         self._primary.mark_all()
-        self._primary.release()
         self._primary.check_all()
+        self._primary.release()
 
     @property
     def jobs_under_way(self) -> int:

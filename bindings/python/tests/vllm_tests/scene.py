@@ -39,7 +39,8 @@ class Scene:
 
     def __exit__(self, kind, error, trace):
         self.tier.shutdown()
-        self.memory.release()
+        if kind is None:
+            self.memory.release()
 
     def rows(self, keys, first=0):
         """Fills rows with the chunks of these keys."""

@@ -299,8 +299,8 @@ def test_after_shutdown_nobody_touches_the_rows(root, gate):
     thread.join()
     assert done == [None]
     scene.memory.mark_all()
-    scene.memory.release()  # fails when anything of the rows is still exported
     scene.memory.check_all()
+    scene.memory.release()  # fails when anything of the rows is still exported
 
 
 def test_a_tier_that_was_shut_down_answers_without_a_store(place):
