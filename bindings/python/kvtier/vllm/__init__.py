@@ -19,15 +19,4 @@ __all__ = [
     "KvTierOffloadingWorker",
     "KvTierSecondaryTier",
     "KvTierTransferError",
-    "register",
 ]
-
-
-def register() -> None:
-    """Makes ``"type": "kvtier"`` a known secondary tier: the entry point of vLLM's general plugins,
-    for releases that cannot load a tier by ``module_path``. Called in each process, any number of
-    times."""
-    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
-
-    if "kvtier" not in getattr(SecondaryTierFactory, "_registry", {}):
-        SecondaryTierFactory.register_tier("kvtier", "kvtier.vllm", "KvTierSecondaryTier")

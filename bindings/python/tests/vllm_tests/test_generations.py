@@ -4,10 +4,12 @@ import abc
 import importlib
 import logging
 import sys
+import types
 
 import pytest
 
 import generations
+from kvtier import vllm_plugin
 from kvtier.simulate import Primary, Scheduler, spec_like, trace
 from scene import keys_of
 
@@ -156,14 +158,22 @@ def test_a_job_without_rows_that_are_known_is_refused_by_name(newest):
 
 def test_the_entry_point_makes_the_tier_known_by_a_short_name(newest):
     known = {}
-    factory = type("SecondaryTierFactory", (), {
-        "_registry": known,
-        "register_tier": staticmethod(lambda name, module, cls: known.update({name: (module, cls)})),
-    })
-    module = type(newest.modules["vllm"])("vllm.v1.kv_offload.tiering.factory")
-    module.SecondaryTierFactory = factory
+
+    class SecondaryTierFactory:
+        _registry = known
+
+        @classmethod
+        def register_tier(cls, name, module, class_name):
+            if name in known:
+                raise ValueError("Tier '%s' is already registered." % name)
+            known[name] = (module, class_name)
+
+    vllm_plugin.register()  # a release without tiers is none of its business
+    module = types.ModuleType("vllm.v1.kv_offload.tiering.factory")
+    module.SecondaryTierFactory = SecondaryTierFactory
     sys.modules[module.__name__] = module
-    plugin = importlib.import_module("kvtier.vllm")
-    plugin.register()
-    plugin.register()
+    vllm_plugin.register()
+    vllm_plugin.register()
     assert known == {"kvtier": ("kvtier.vllm", "KvTierSecondaryTier")}
+    path, name = known["kvtier"]
+    assert issubclass(getattr(importlib.import_module(path), name), newest.tier_base)
