@@ -2,6 +2,7 @@
 """The simulation of vLLM's scheduler, on files and on S3; and that it finds a tier out that misbehaves."""
 import ctypes
 import json
+import os
 import pathlib
 import types
 
@@ -13,8 +14,10 @@ from kvtier.simulate import __main__ as command
 from kvtier.vllm import _standalone as plain
 from scene import keys_of
 
-HERE = pathlib.Path(__file__).resolve().parent
-TRACE = HERE.parents[3] / "tests" / "data" / "trace_small.jsonl"
+SOURCE = pathlib.Path(
+    os.environ.get("KVT_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[4])
+)
+TRACE = SOURCE / "tests" / "data" / "trace_small.jsonl"
 
 
 def requests(count):
