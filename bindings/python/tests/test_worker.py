@@ -11,7 +11,11 @@ import pytest
 import kvtier
 from conftest import Place
 
-numpy = pytest.importorskip("numpy")
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
 ROW = 4096
 
 
@@ -33,7 +37,7 @@ def test_rows_are_stored_looked_up_and_loaded(worker, helpers):
     buffer = bytearray(content)
     keys = [bytes([i]) * 32 for i in range(8)]
     with kvtier.Rows(buffer, ROW) as rows:
-        worker.submit_store_rows(1, keys, rows, numpy.arange(8))
+        worker.submit_store_rows(1, keys, rows, array("q", range(8)))
         stored = helpers.take_one(worker)
         assert (stored.job_id, stored.kind) == (1, kvtier.JobKind.STORE)
         assert stored.ok and stored.exception() is None and stored.detail == ""
@@ -100,32 +104,36 @@ def test_groups_are_told_apart(worker, helpers):
 
 @pytest.mark.parametrize("kind", ["numpy", "array", "list"])
 def test_device_pointers_are_gathered_and_scattered(worker, helpers, kind):
+    if kind == "numpy" and numpy is None:
+        pytest.skip("no numpy")
     layers, blocks, size = 3, 4, 256
-    memory = numpy.random.default_rng(1).integers(0, 255, (layers, blocks, size),
-                                                  dtype=numpy.uint8)
-    copy = numpy.zeros_like(memory)
+    memory = bytearray(os.urandom(layers * blocks * size))
+    copy = bytearray(len(memory))
 
-    def transfer(array_of_blocks):
-        base = array_of_blocks.ctypes.data
-        ptrs = numpy.uint64(base) + numpy.arange(layers * blocks, dtype=numpy.uint64) * \
-            numpy.uint64(size)
-        sizes = numpy.full(layers * blocks, size, dtype=numpy.uint64)
-        if kind == "array":
-            ptrs, sizes = array("Q", ptrs.tolist()), array("Q", sizes.tolist())
-        elif kind == "list":
-            ptrs, sizes = ptrs.tolist(), sizes.tolist()
+    def address_of(buffer):
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+    def transfer(buffer):
+        base = address_of(buffer)
+        ptrs = [base + i * size for i in range(layers * blocks)]
+        sizes = [size] * len(ptrs)
+        if kind == "numpy":
+            ptrs = numpy.array(ptrs, dtype=numpy.uint64)
+            sizes = numpy.full(len(ptrs), size, dtype=numpy.uint64)
+        elif kind == "array":
+            ptrs, sizes = array("Q", ptrs), array("Q", sizes)
         return kvtier.Transfer(2, [blocks], [layers], [0], ptrs, sizes, [b"one", b"two"],
-                               keep=array_of_blocks)
+                               keep=buffer)
 
     plans = kvtier.plan_transfer(transfer(memory), True)
     assert [(p.key_index, p.block_count, p.ref_count) for p in plans] == [(0, 2, 3), (1, 2, 3)]
-    assert plans[0].copies[0] == (memory.ctypes.data, size, 0)
-    assert sum(copied for p in plans for _, copied, _ in p.copies) == memory.nbytes
+    assert plans[0].copies[0] == (address_of(memory), size, 0)
+    assert sum(copied for p in plans for _, copied, _ in p.copies) == len(memory)
     worker.submit_store(1, transfer(memory))
-    assert helpers.take_one(worker).bytes == memory.nbytes
+    assert helpers.take_one(worker).bytes == len(memory)
     worker.submit_load(2, transfer(copy), expedited=True)
     assert helpers.take_one(worker).ok
-    assert (copy == memory).all()
+    assert copy == memory
 
 
 def test_half_a_chunk_is_stored_and_found(worker, helpers):
@@ -400,7 +408,7 @@ def test_jobs_of_very_many_keys(mem_worker, helpers):
     count = 5000
     with kvtier.Rows(bytearray(64), 64) as rows:
         keys = kvtier.PackedKeys.pack([b"%08d" % i for i in range(count)])
-        mem_worker.submit_store_rows(1, keys, rows, numpy.zeros(count, dtype=numpy.int64))
+        mem_worker.submit_store_rows(1, keys, rows, array("q", bytes(8 * count)))
         assert helpers.take_one(mem_worker).count(kvtier.Status.STORED) == count
     mem_worker.set_geometry(0, 1, [64])
     mem_worker.submit_lookup(2, keys)
