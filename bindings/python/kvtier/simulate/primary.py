@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The primary tier of the simulation: N rows of shared memory, least recently used first to go.
 
-It is also the witness of what the tier under test does to rows: a row that is nobody's carries a mark
-that must still be there when it is given out again, and a row that holds a chunk must hold exactly the
-chunk's bytes whenever it is read.
+It is also the witness of what the tier under test does to rows: a row that is nobody's carries a
+mark that must still be there when it is given out again, and a row that holds a chunk must hold
+exactly the chunk's bytes whenever it is read.
 """
 from __future__ import annotations
 

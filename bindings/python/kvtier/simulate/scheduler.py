@@ -2,13 +2,13 @@
 """What vLLM's scheduler does to a secondary tier, step by step, without a GPU.
 
 A request waits until the longest prefix of its chunks that the tiers have is in the primary tier:
-each step asks the tier, promotes what it has into rows (one load job for each request), and computes
-what nobody has, which then cascades down as one store job. Requests are aborted and the cache is
-reset meanwhile.
+each step asks the tier, promotes what it has into rows (one load job for each request), and
+computes what nobody has, which then cascades down as one store job. Requests are aborted and the
+cache is reset meanwhile.
 
-It holds the tier to the contract: each job is reported exactly once, successful keys are a subset of
-the job's, rows change only while their job is under way, bytes are right, and the rows can be released
-after shutdown.
+It holds the tier to the contract: each job is reported exactly once, successful keys are a subset
+of the job's, rows change only while their job is under way, bytes are right, and the rows can be
+released after shutdown.
 """
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..vllm import _standalone as plain
 from .primary import ContractError, Primary
 
 
-# Rows that a request has promoted may be evicted by others before it reads them; it does not try for
-# ever.
+# Rows that a request has promoted may be evicted by others before it reads them; it does not try
+# for ever.
 _MAX_ROUNDS = 4
 
 
@@ -74,7 +74,9 @@ class Calls:
 class Job:
     __slots__ = ("keys", "rows", "is_promotion", "request")
 
-    def __init__(self, keys: List[bytes], rows: List[int], is_promotion: bool, request: Any) -> None:
+    def __init__(
+        self, keys: List[bytes], rows: List[int], is_promotion: bool, request: Any
+    ) -> None:
         self.keys = keys
         self.rows = rows
         self.is_promotion = is_promotion
@@ -101,8 +103,8 @@ class Totals:
 
 
 class Scheduler:
-    """`tier` is under test, `primary` its rows. Of the requests `abort_share` are aborted if they have
-    to wait; the cache is reset after each `reset_every` requests (0: never)."""
+    """`tier` is under test, `primary` its rows. Of the requests `abort_share` are aborted if they
+    have to wait; the cache is reset after each `reset_every` requests (0: never)."""
 
     def __init__(
         self,

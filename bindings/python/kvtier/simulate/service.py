@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run: a tier, its primary tier and a scheduler, from the first request to the released rows."""
+"""One run: a tier, its primary tier, a scheduler; from the first request to the released rows."""
 from __future__ import annotations
 
 import time
@@ -61,8 +61,8 @@ def simulate(
     seed: int = 1,
     model: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """Serves the requests (lists of OffloadKeys); `tier` is the tier's configuration. What was done,
-    in numbers; ContractError when the tier misbehaves."""
+    """Serves the requests (lists of OffloadKeys); `tier` is the tier's configuration. What was
+    done, in numbers; ContractError when the tier misbehaves."""
     primary = Primary(rows, row_bytes)
     spec = spec_like() if model is None else spec_like(model)
     under_test = KvTierSecondaryTier(spec, primary.view, "KvTierSecondaryTier", **tier)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of a service, from a trace in the Mooncake form or made up.
 
-A trace has one JSON object a line; ``hash_ids`` names the blocks of a request's prompt, and the same
-number means the same block behind the same prefix.
+A trace has one JSON object a line; ``hash_ids`` names the blocks of a request's prompt, and the
+same number means the same block behind the same prefix.
 """
 from __future__ import annotations
 

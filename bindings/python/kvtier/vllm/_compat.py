@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between vLLM's releases, in one place.
 
-The interfaces that kvtier plugs into are declared experimental: classes move between modules, fields
-get other names, results gain optional members. Everything else in this package uses the names of this
-module only. What a release lacks and kvtier can do without is None here; what it cannot do without,
-and what it does not know, is an ImportError at import that says so.
+The interfaces that kvtier plugs into are declared experimental: classes move between modules,
+fields get other names, results gain optional members. Everything else in this package uses the
+names of this module only. What a release lacks and kvtier can do without is None here; what it
+cannot do without, and what it does not know, is an ImportError at import that says so.
 
 Known differences:
 
@@ -142,9 +142,9 @@ def check_complete(cls: type, base: type) -> None:
 
 
 def _result_maker(cls: Any, renames: Sequence[tuple]) -> Callable[..., Any]:
-    """A function of (job_id, success, *optional values) that passes those of the optional values for
-    which `cls` has a field, under whatever name it has there. `renames` gives for each optional value
-    the names that it has had."""
+    """A function of (job_id, success, *optional values) that passes those of the optional values
+    for which `cls` has a field, under whatever name it has there. `renames` gives for each
+    optional value the names that it has had."""
     accepted = _accepted(cls)
     names = []
     for candidates in renames:

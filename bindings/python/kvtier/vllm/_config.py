@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of a tier or worker: what vLLM hands over as keyword arguments, checked.
 
-vLLM's own tiers' arguments are taken as they are: ``store_config``, ``prefix`` and ``io_threads`` of
-the object tier, ``root_dir`` and the numbers of threads of the file tier.
+vLLM's own tiers' arguments are taken as they are: ``store_config``, ``prefix`` and ``io_threads``
+of the object tier, ``root_dir`` and the numbers of threads of the file tier.
 """
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TierConfig:
     keep_corrupt: bool = False
     # the tier
     max_wait_s: float = 5.0
-    touch_interval_s: float = 60.0
+    touch_interval_s: Optional[float] = None
     metrics_label: Optional[str] = None
     enable_kv_events: bool = False
     locality: Optional[str] = None
@@ -134,6 +134,12 @@ class TierConfig:
         for name, value in (self.options or {}).items():
             made[name] = ("false", "true")[value] if isinstance(value, bool) else str(value)
         return made
+
+    def touch_interval(self) -> Optional[float]:
+        """Seconds; None when nobody is going to look at access times."""
+        if self.touch_interval_s is not None:
+            return self.touch_interval_s or None
+        return 60.0 if "max_bytes" in (self.options or {}) else None
 
     def worker_options(self) -> "dict[str, Any]":
         """Keyword arguments of kvtier.Worker, those that say anything."""

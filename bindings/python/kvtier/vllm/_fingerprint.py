@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes two vLLM instances' chunks interchangeable: the fields that object names are made from.
+"""What makes the chunks of two vLLM instances interchangeable: the fields of object names.
 
-With ``fingerprint="vllm"`` they are exactly those of vLLM's own file mapper, so that a tree or bucket
-can be shared with vLLM's tiers. With ``fingerprint="full"``, the default, the KV layout and the model's
-revision are added where vLLM exposes them: instances that differ in those have other names and never
-read each other's bytes.
+With ``fingerprint="vllm"`` they are exactly those of vLLM's own file mapper, so that a tree or
+bucket can be shared with vLLM's tiers. With ``fingerprint="full"``, the default, the KV layout and
+the model's revision are added where vLLM exposes them: instances that differ in those have other
+names and never read each other's bytes.
 """
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def mapper_fields(spec: Any, blocks_per_file: int) -> "tuple[dict, int]":
 
 
 def extra_fields(spec: Any, revision: Optional[str], layout: Optional[str]) -> dict:
-    """The model's revision and the KV layout: what the user says, else what vLLM exposes. A field that
-    nobody knows is absent."""
+    """The model's revision and the KV layout: what the user says, else what vLLM exposes. A field
+    that nobody knows is absent."""
     config = getattr(spec, "config", None)
     old = getattr(spec, "vllm_config", None)
     if revision is None:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which chunks the requests of a scheduler may expect in the store.
 
-A request asks for a key in each step until it has a verdict. The first question queues it; what was
-queued in a step goes to the library as one job at the step's end; what comes back is kept for the
-request until it ends. Nothing is kept beyond that, so that a request that comes later sees what has
-been stored meanwhile. A key whose store is under way is asked for again in the next step. No request
-waits longer than `max_wait_s` for one key: then it is a miss for it, and the tokens are recomputed.
+A request asks for a key in each step until it has a verdict. The first question queues it; what
+was queued in a step goes to the library as one job at the step's end; what comes back is kept for
+the request until it ends. Nothing is kept beyond that, so that a request that comes later sees
+what has been stored meanwhile. A key whose store is under way is asked for again in the next step.
+No request waits longer than `max_wait_s` for one key: then it is a miss for it, and the tokens are
+recomputed.
 
-Values in a request's dictionary: an int from 0 is a hit, found out when so many loads had failed; -1
-is a miss; a float is the time since when the request waits, negative when the key has to be asked for
-again. Calls are never concurrent.
+Values in a request's dictionary: an int from 0 is a hit, found out when so many loads had failed;
+-1 is a miss; a float is the time since when the request waits, negative when the key has to be
+asked for again. Calls are never concurrent.
 """
 from __future__ import annotations
 

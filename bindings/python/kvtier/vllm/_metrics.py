@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of the tier, every one with the label "tier", so that several tiers of one process share
-the names. docs/vllm.md explains them."""
+"""The metrics of the tier, every one with the label "tier", so that several tiers of one process
+share the names. docs/vllm.md explains them."""
 from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's OffloadKeys in the form that the library takes.
 
-An OffloadKey is the block hash followed by the group as four bytes, big-endian. A submit call on the
-scheduler's thread has microseconds for a hundred of them, so that no step here is a Python loop as
-long as all keys are of one length, which they are.
+An OffloadKey is the block hash followed by the group as four bytes, big-endian. A submit call on
+the scheduler's thread has microseconds for a hundred of them, so that no step here is a Python
+loop as long as all keys are of one length, which they are.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recency of chunks that requests use without loading them (vLLM has them in a nearer tier), so that a
-store with a limit (``max_bytes``) removes others first.
+"""Recency of chunks that requests use without loading them (vLLM has them in a nearer tier), so
+that a store with a limit (``max_bytes``) removes others first.
 
 Only file stores keep it, as the access time of files. The calls to the file system are made on a
-thread of their own; a chunk is touched at most once in an interval, and what does not fit the queue is
-left out, for recency is a hint.
+thread of their own; a chunk is touched at most once in an interval, and what does not fit the
+queue is left out, for recency is a hint.
 """
 from __future__ import annotations
 

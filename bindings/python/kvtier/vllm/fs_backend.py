@@ -4,12 +4,14 @@
     "spec_name": "FSOffloadingSpec", "fs_backend": "KvTierFSBackend",
     "fs_backend_module_path": "kvtier.vllm"
 
-vLLM's base class names the files and cuts transfers into (device pointer, size, file offset) triples;
-here they are moved. Files appear whole or not at all; nothing is verified, for they are raw files.
+vLLM's base class names the files and cuts transfers into (device pointer, size, file offset)
+triples; here they are moved. Files appear whole or not at all; nothing is verified, for they are
+raw files.
 """
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -40,27 +42,60 @@ class _NotStored:
         return None
 
 
-class _EventWatch:
-    """Waits for events that the library cannot wait for itself, on a thread for each, and tells it by
-    a descriptor that becomes readable."""
+class _EventWatcher:
+    """Waits for events that the library cannot wait for itself, one after the other on a thread of
+    its own, and tells it by descriptors that become readable. Events of one stream happen in their
+    order."""
 
-    def __init__(self, event: Any) -> None:
-        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._thread = threading.Thread(
-            target=self._run, args=(event,), name="kvtier-event", daemon=True
-        )
-        self.ready = Ready.fd(self._read)
-        self._thread.start()
+    def __init__(self) -> None:
+        self._events: "queue.SimpleQueue[Optional[Tuple[Any, int]]]" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        # Descriptors in use, and what has to be done before they can be closed.
+        self._used: List[Tuple[int, List[Any]]] = []
 
-    def _run(self, event: Any) -> None:
-        try:
-            event.synchronize()
-        finally:
-            os.close(self._write)  # readable: at its end
+    def watch(self, event: Any) -> int:
+        """A descriptor that is readable once the event has happened."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kvtier-event", daemon=True)
+            self._thread.start()
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._events.put((event, writer))
+        return reader
+
+    def lend(self, reader: int, completions: List[Any]) -> None:
+        """The descriptor is closed some time after all of these are done."""
+        self._used.append((reader, completions))
+
+    def reap(self) -> None:
+        used = []
+        for reader, completions in self._used:
+            if all(completion.done() for completion in completions):
+                os.close(reader)
+            else:
+                used.append((reader, completions))
+        self._used = used
+
+    def _run(self) -> None:
+        while True:
+            item = self._events.get()
+            if item is None:
+                return
+            event, writer = item
+            try:
+                event.synchronize()
+            except Exception:  # pylint: disable=broad-except
+                logger.exception("kvtier: waiting for a device event")
+            os.close(writer)  # readable: at its end
 
     def close(self) -> None:
-        self._thread.join()
-        os.close(self._read)
+        """No job uses a descriptor any more."""
+        if self._thread is not None:
+            self._events.put(None)
+            self._thread.join()
+            self._thread = None
+        for reader, _ in self._used:
+            os.close(reader)
+        self._used = []
 
 
 def _triples(ops: Sequence[Any]) -> List[Tuple[int, int, int]]:
@@ -89,8 +124,8 @@ class KvTierFSBackend(_BASE):
         (lanes, depth, staging_bytes, ...) and the store (options)."""
         if _BASE is object:
             raise ImportError(
-                "kvtier.vllm: vLLM %s has no vllm.v1.kv_offload.fs.worker.FSOffloadingWorker, which "
-                "KvTierFSBackend extends" % _compat.VERSION
+                "kvtier.vllm: vLLM %s has no vllm.v1.kv_offload.fs.worker.FSOffloadingWorker, "
+                "which KvTierFSBackend extends" % _compat.VERSION
             )
         super().__init__(file_mapper, blocks_per_file)
         if not root_dir:
@@ -98,7 +133,7 @@ class KvTierFSBackend(_BASE):
         arguments = dict((extra_config or {}).get("kvtier", {}), root_dir=root_dir)
         config = TierConfig.take(arguments, logger)
         self._root = os.path.abspath(root_dir)
-        self._watches: List[Tuple[_EventWatch, List[Any]]] = []
+        self._watcher = _EventWatcher()
         self._worker: Optional[Worker] = None
         self._device: Optional[Device] = None
         self._store: Optional[Store] = None
@@ -124,7 +159,28 @@ class KvTierFSBackend(_BASE):
             raise ValueError("file %s: outside root_dir %s" % (path, self._root))
         return relative
 
-    def _ready(self, event: Any) -> Tuple[Optional[Ready], Optional[_EventWatch]]:
+    def submit_io(self, file_ops: Sequence[Any], is_store: bool, ready_event: Any) -> List[Any]:
+        """One completion for each file. The event is waited for by the library, never here."""
+        worker = self._worker
+        if worker is None:
+            raise RuntimeError("kvtier: the backend was shut down")
+        self._watcher.reap()
+        files = [FileOps(self._below_root(path), _triples(ops)) for path, ops in file_ops]
+        ready, reader = self._ready(ready_event)
+        completions: List[Any] = []
+        try:
+            completions = worker.submit_ops(files, is_store, ready=ready, keep=ready_event)
+        except QueueFullError:
+            if not is_store:
+                raise
+            return [_NotStored() for _ in files]
+        finally:
+            if reader is not None:
+                self._watcher.lend(reader, completions)
+        return completions
+
+    def _ready(self, event: Any) -> Tuple[Optional[Ready], Optional[int]]:
+        """When the memory may be touched, and the descriptor that tells it, if one does."""
         if event is None:
             return None, None
         handle = getattr(event, "cuda_event", None)
@@ -133,38 +189,8 @@ class KvTierFSBackend(_BASE):
         query = getattr(event, "query", None)
         if query is not None and query():
             return None, None
-        watch = _EventWatch(event)
-        return watch.ready, watch
-
-    def submit_io(self, file_ops: Sequence[Any], is_store: bool, ready_event: Any) -> List[Any]:
-        """One completion for each file. The event is waited for by the library, never here."""
-        worker = self._worker
-        if worker is None:
-            raise RuntimeError("kvtier: the backend was shut down")
-        self._reap()
-        files = [FileOps(self._below_root(path), _triples(ops)) for path, ops in file_ops]
-        ready, watch = self._ready(ready_event)
-        try:
-            completions = worker.submit_ops(files, is_store, ready=ready, keep=ready_event)
-        except QueueFullError:
-            if watch is not None:
-                self._watches.append((watch, []))
-            if not is_store:
-                raise
-            return [_NotStored() for _ in files]
-        if watch is not None:
-            self._watches.append((watch, completions))
-        return completions
-
-    def _reap(self) -> None:
-        """Closes the descriptors of events whose jobs have ended."""
-        live = []
-        for watch, completions in self._watches:
-            if all(completion.done() for completion in completions):
-                watch.close()
-            else:
-                live.append((watch, completions))
-        self._watches = live
+        reader = self._watcher.watch(event)
+        return Ready.fd(reader), reader
 
     def shutdown_dispatch(self) -> None:
         """Nothing is taken any more; what is under way is waited for."""
@@ -179,9 +205,7 @@ class KvTierFSBackend(_BASE):
                 break
             except BusyError as error:
                 logger.warning("kvtier: shutting down: %s", error)
-        for watch, _ in self._watches:
-            watch.close()
-        self._watches = []
+        self._watcher.close()
 
     def shutdown_backend(self) -> None:
         self.shutdown_dispatch()

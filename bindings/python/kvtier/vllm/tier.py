@@ -26,6 +26,7 @@ logger = _compat.logger(__name__)
 _KINDS = ("store", "load")
 _POLL = 64
 _STATS_INTERVAL_S = 1.0
+_WARNING_INTERVAL_S = 10.0
 # How long drain_jobs and shutdown wait before they say that they do.
 _PATIENCE_MS = 5000
 _STATUS_NAMES = [status.name.lower() for status in Status]
@@ -111,6 +112,8 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         label = self._config.metrics_label or "%s:%s" % (tier_type, self._config.uri())
         self._metrics = _metrics.Metrics(label)
         self._stats_due = 0.0
+        self._warning_due = 0.0
+        self._unsaid = 0  # warnings since the last one that was written
 
     # ---- start ----
 
@@ -182,8 +185,8 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
             self._store.probe()
         except Error as error:
             raise RuntimeError(
-                "kvtier: the store %s cannot be used: %s (%s). `kvtier probe --store %s` shows what "
-                "works" % (uri, error.detail, error.name, uri)
+                "kvtier: the store %s cannot be used: %s (%s). `kvtier probe --store %s` shows "
+                "what works" % (uri, error.detail, error.name, uri)
             ) from error
 
     def _set_geometry(self, groups: Iterable[int]) -> None:
@@ -193,14 +196,15 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
 
     def _start_toucher(self, uri: str) -> None:
         root, store = _file_root(uri), self._store
-        if root is None or store is None or "max_bytes" not in self._config.store_options():
-            return  # nobody would look at the access times
+        interval = self._config.touch_interval()
+        if root is None or store is None or interval is None:
+            return
 
         def name_of(key: bytes) -> str:
             block_hash, group = _pack.split(key)
             return store.object_name(block_hash, group)
 
-        self._toucher = Toucher(root, name_of, self._config.touch_interval_s)
+        self._toucher = Toucher(root, name_of, interval)
 
     # ---- lookups ----
 
@@ -234,7 +238,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
             if isinstance(error, QueueFullError):
                 self._metrics.count("refused_jobs", 1, "lookup")
             else:
-                logger.warning("kvtier: lookup of %d keys: %s", len(unique), error)
+                self._warn("lookup of %d keys refused: %s" % (len(unique), error))
             self._lookups.answer(keys, requests, itertools.repeat(_lookups.MISS))
             return
         self._asked[job_id] = (keys, requests, unique)
@@ -287,12 +291,24 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
             return
         self._jobs[internal] = job
 
+    def _warn(self, line: str) -> None:
+        """A job failed. A store that fails makes many of these: one line in ten seconds."""
+        now = time.monotonic()
+        if now < self._warning_due:
+            self._unsaid += 1
+            logger.debug("kvtier: %s", line)
+            return
+        more = " (and %d failures more since the last such line)" % self._unsaid
+        logger.warning("kvtier: %s%s", line, more if self._unsaid else "")
+        self._warning_due = now + _WARNING_INTERVAL_S
+        self._unsaid = 0
+
     def _refuse(self, job: _Job, error: Error) -> None:
         kind = _KINDS[not job.is_store]
         if isinstance(error, QueueFullError):
             self._metrics.count("refused_jobs", 1, kind)
         else:
-            logger.warning("kvtier: %s of %d keys refused: %s", kind, len(job.keys), error)
+            self._warn("%s of %d keys refused: %s" % (kind, len(job.keys), error))
         if not job.is_store:
             self._lookups.invalidate(job.keys)
         self._ready.append(_compat.job_result(job.job_id, False, None, 0.0, 0))
@@ -343,7 +359,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         seconds = time.monotonic() - job.started
         loaded: Optional[List[bytes]] = None
         if result.error != 0:
-            logger.debug("kvtier: %s job %d: %s", kind, job.job_id, result.detail)
+            self._warn("%s of %d keys: %s" % (kind, len(job.keys), result.detail))
             if not job.is_store:
                 loaded = self._failed_load(job, result)
         if self._events is not None:

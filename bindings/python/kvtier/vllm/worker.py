@@ -10,8 +10,8 @@ about one is the user's choice, ``on_error`` and, for stores, ``on_store_error``
 
     raise    get_finished raises KvTierTransferError, which names the chunk and the cause (default)
     report   a TransferResult with success=False, for releases and callers that can live with it
-    done     stores only: the job is reported as done; the chunks are not there, which the next lookup
-             in the store finds out
+    done     stores only: the job is reported as done; the chunks are not there, which the
+             next lookup in the store finds out
 
 A store that the full queue refuses is done but not stored, whatever the policy is.
 """
@@ -72,8 +72,8 @@ def parse_device(device: Any) -> Tuple[str, int]:
 
 
 def record_ready(device_name: str) -> Optional[Ready]:
-    """When what the calling thread has given its current stream so far has been done; None for plain
-    memory, where it has been done already."""
+    """When what the calling thread has given its current stream so far has been done; None for
+    plain memory, where it has been done already."""
     if device_name != "cuda":
         return None
     import torch

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small stand-ins for vLLM's interfaces, one for each generation of them.
 
-vLLM itself cannot be installed where these tests run. A generation here is what its published sources
-declare: where classes are, what fields they have, which methods are abstract, what the factory passes.
-Nothing in here does more than that; the scheduler of kvtier.simulate drives the tiers.
+vLLM itself cannot be installed where these tests run. A generation here is what its published
+sources declare: where classes are, what fields they have, which methods are abstract, what the
+factory passes. Nothing in here does more than that; the scheduler of kvtier.simulate drives the
+tiers.
 """
 import abc
 import contextlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/vllm.md and the examples say is what the package does: every configuration in them is one
-that the tier takes, and every option and metric is described."""
+"""What docs/vllm.md and the examples say is what the package does: every configuration in them is
+one that the tier takes, and every option and metric is described."""
 import json
 import logging
 import os

@@ -124,9 +124,9 @@ def test_descriptors_of_events_are_given_back(tmp_path):
             backend.submit_store(job_id, memory.pointers(range(4)), spec_of(keys))
             Event.instances[-1].happened.set()
             finish(backend, job_id)
-        assert len(backend._watches) == 1
+        assert len(backend._watcher._used) == 1
         backend.shutdown()
-        assert backend._watches == []
+        assert backend._watcher._used == []
 
 
 def test_a_store_that_the_queue_refuses_is_done_but_not_stored(generation, tmp_path):

@@ -119,6 +119,14 @@ def test_refused_jobs_are_counted(tmp_path):
         gate.open()
 
 
+def test_failures_are_told_but_not_each_of_them(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING), Scene(root_dir=str(tmp_path)) as scene:
+        for i in range(5):
+            assert not scene.load(keys_of(1, "absent%d-" % i)).success
+    lines = [record for record in caplog.records if "load of 1 keys" in record.getMessage()]
+    assert len(lines) == 1 and "absent0-".encode().hex() in lines[0].getMessage()
+
+
 def test_chunks_in_use_are_touched_where_the_store_has_a_limit(tmp_path):
     keys = keys_of(3)
     with Scene(root_dir=str(tmp_path), options={"max_bytes": "1G"}) as scene:

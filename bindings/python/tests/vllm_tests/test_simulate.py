@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulation of vLLM's scheduler, on files and on S3; and that it finds a tier out that misbehaves."""
+"""The simulation of vLLM's scheduler, on files and on S3; and that it finds a tier out that
+misbehaves."""
 import ctypes
 import json
 import os
@@ -51,7 +52,8 @@ def test_a_second_instance_finds_everything(config):
 
 
 def test_faults_cost_recomputation_and_nothing_else(tmp_path):
-    """Reads, writes and questions that fail, and bytes that change on the way, each now and then."""
+    """Reads, writes and questions that fail, and bytes that change on the way, each now and
+    then."""
     simulate(requests(1), rows=48, row_bytes=16384, tier={"root_dir": str(tmp_path)})
     config = {
         "store": "fault+file://%s" % tmp_path,

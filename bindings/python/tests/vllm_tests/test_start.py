@@ -68,6 +68,14 @@ def test_secrets_are_not_in_what_is_printed_of_a_configuration():
     assert "hush" not in repr(config)
 
 
+def test_chunks_are_touched_where_somebody_looks_at_it():
+    limited = {"max_bytes": "1G"}
+    assert config_of(store="mem:").touch_interval() is None
+    assert config_of(store="mem:", options=limited).touch_interval() == 60
+    assert config_of(store="mem:", options=limited, touch_interval_s=0).touch_interval() is None
+    assert config_of(store="mem:", touch_interval_s=5).touch_interval() == 5
+
+
 def test_worker_options_are_those_that_were_given():
     config = config_of(store="mem:", io_threads=100, store_timeout_s=1.5, max_wait_s=2)
     assert config.worker_options() == {
