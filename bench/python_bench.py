@@ -5,8 +5,8 @@
 usage: python_bench.py calls [JOBS=3125] [LANES=4]
        python_bench.py transfer URI [NAME=VALUE]... [CHUNKS=512] [CHUNK_BYTES=2097152] [LANES=4]
 
-calls: jobs of 64 rows of 4 KiB on the mem backend. First one at a time on an idle worker: how long
-packing the keys, submitting, waiting and taking the result take; then saturated, as bench/core_bench
+calls: jobs of 64 rows of 4 KiB on the mem backend. First one at a time on an idle worker: how
+long packing the keys, submitting, waiting and taking the result take; then saturated, as bench/core_bench
 does it: microseconds a job.
 
 transfer: stores, then loads chunks as `kvtier bench` does it, in jobs of 8, with as many in flight,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32,
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int,
                     c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p)
 
 from . import _library

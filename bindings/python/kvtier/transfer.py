@@ -2,10 +2,9 @@
 """Transfers between device pointers and chunks."""
 from __future__ import annotations
 
-import ctypes
 from array import array
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from . import _abi
 from .errors import InvalidArgumentError
@@ -96,12 +95,9 @@ def plan_transfer(transfer: Transfer, is_store: bool) -> List[ChunkPlan]:
             failures.append(error)
             return 1
 
-    callback: Callable = _abi.PLAN_FUNCTION(take)
+    callback = _abi.PLAN_FUNCTION(take)
     code = _abi.lib.kvt_plan_transfer(transfer.native, int(is_store), callback, None)
     if failures:
         raise failures[0]
     _abi.check(code)
     return plans
-
-
-assert ctypes.sizeof(ctypes.c_uint) == 4

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs test files with pytest: run.py FILE... Exit status 77 when they cannot run here, or when every
-test was skipped."""
+"""Runs test files with pytest: run.py FILE... Exit status 77 when they cannot run here, or when
+every test was skipped."""
 import importlib.util
 import os
 import sys
