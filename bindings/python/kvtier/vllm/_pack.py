@@ -33,13 +33,14 @@ def split(key: bytes) -> Tuple[bytes, int]:
 
 def pack(keys: Collection[bytes]) -> PackedKeys:
     """All keys of a job at once, in their order."""
-    keys = list(keys)
+    if type(keys) is not list:
+        keys = list(keys)
     count = len(keys)
     if count == 0:
         return PackedKeys(array("Q"), b"", 0)
     length = len(keys[0])
     joined = b"".join(keys)
-    if len(joined) != length * count or len(set(map(len, keys))) != 1:
+    if len(joined) != length * count or list(map(len, keys)).count(length) != count:
         return _pack_mixed(keys)
     if length <= GROUP_BYTES:
         raise _bad_length(0, keys[0])
