@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from kvtier import JobKind, Status
 from kvtier.vllm import _lookups
 from scene import (HIT, MISS, RETRY, ROW_BYTES, Gate, Scene, context, in_thread, keys_of,
                    objects_below)
@@ -98,7 +99,9 @@ def test_the_questions_of_a_step_are_one_job(scene):
     assert scene.tier._worker.stats().jobs_submitted == before + 1
     assert scene.look_up(keys, "one") == [MISS] * 50
     assert scene.look_up(keys, "two") == [MISS] * 50
-    assert scene.tier._worker.stats().jobs_submitted == before + 1
+    stats = scene.tier._worker.stats()
+    assert stats.jobs_submitted == before + 1
+    assert stats.count(JobKind.LOOKUP, *Status) == 50, "what two requests ask for is asked once"
 
 
 def test_a_verdict_holds_until_its_request_ends(scene):
