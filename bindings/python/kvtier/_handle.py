@@ -19,8 +19,9 @@ from .errors import BusyError, ClosedError, Error
 # A blocking call returns to the interpreter this often, so that signals (Ctrl-C) and a close on
 # another thread are seen.
 SLICE_MS = 100
-# How long the end of the interpreter waits for what is in flight.
-EXIT_TIMEOUT_MS = 10_000
+# How long the end of the interpreter, or of an owner that was not closed, waits for what is in
+# flight.
+exit_timeout_ms = 10_000
 
 # What was still in use by the library when its owner went away: never freed.
 _abandoned: List[object] = []
@@ -108,12 +109,12 @@ class Handle:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.keep))
 
 
-def finalize(handle: Handle, close: Callable[[Handle], None]) -> None:
+def finalize(handle: Handle, close: Callable[[Handle, Optional[int]], None]) -> None:
     """Closes what was not closed: when its owner is collected, and at the interpreter's exit."""
     if not handle.address:
         return
     try:
-        close(handle)
+        close(handle, exit_timeout_ms)
     except Error as error:
         handle.abandon()
         warnings.warn("kvtier: %s: left open: %s" % (handle.what, error), ResourceWarning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._handle import Handle, deadline, slice_ms
@@ -40,7 +40,9 @@ class _Pending:
         self.keep = keep
 
 
-# What files in flight use whose completion was given up: the library may still touch it.
+# By address: the completions that the library may still have to finish, and what their files use.
+files_in_flight: Dict[int, _Pending] = {}
+# Those of them that nobody holds any more.
 _given_up: List[_Pending] = []
 
 
@@ -53,8 +55,8 @@ def _release(pending: _Pending) -> None:
         except IndexError:
             return
         if _abi.quick.kvt_io_completion_done(one.address):
+            files_in_flight.pop(one.address, None)
             _abi.quick.kvt_io_completion_release(one.address)
-            one.keep = None
         else:
             _given_up.append(one)
 
@@ -68,6 +70,7 @@ class IOCompletion:
     def __init__(self, path: str, address: int, keep: object) -> None:
         self.path = path
         self._pending = _Pending(address, keep)
+        files_in_flight[address] = self._pending
         self._finalizer = weakref.finalize(self, _release, self._pending)
         self._finalizer.atexit = False
 

@@ -121,7 +121,7 @@ class Rows:
                                                              self.address)
 
 
-def _event_destroy(handle: Handle) -> None:
+def _event_destroy(handle: Handle, _timeout_ms: Optional[int]) -> None:
     _abi.lib.kvt_event_destroy(handle.address)
     handle.address = 0
 
@@ -179,8 +179,8 @@ class Ready:
         return cls(3, 0, handle, keep)
 
 
-def _device_close(handle: Handle) -> None:
-    handle.close(_abi.lib.kvt_device_close, _abi.failure, 0)
+def _device_close(handle: Handle, timeout_ms: Optional[int]) -> None:
+    handle.close(_abi.lib.kvt_device_close, _abi.failure, timeout_ms)
 
 
 class Device:
@@ -197,7 +197,7 @@ class Device:
 
     def close(self) -> None:
         """:class:`BusyError` while a worker uses it. Closing twice is fine."""
-        _device_close(self._handle)
+        _device_close(self._handle, None)
         self._finalizer.detach()
 
     @property

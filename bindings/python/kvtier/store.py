@@ -202,8 +202,8 @@ class _Collector:
         _abi.check(code)
 
 
-def _store_close(handle: Handle) -> None:
-    handle.close(_abi.lib.kvt_store_close, _abi.failure)
+def _store_close(handle: Handle, timeout_ms: Optional[int]) -> None:
+    handle.close(_abi.lib.kvt_store_close, _abi.failure, timeout_ms)
 
 
 class Store:
@@ -383,7 +383,7 @@ class Store:
 
     def close(self) -> None:
         """:class:`BusyError` while a worker uses it. Closing twice is fine."""
-        _store_close(self._handle)
+        _store_close(self._handle, None)
         self._finalizer.detach()
 
     @property

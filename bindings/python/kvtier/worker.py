@@ -9,9 +9,9 @@ from array import array
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from . import _abi
-from ._handle import EXIT_TIMEOUT_MS, Handle, deadline, finalize, slice_ms
+from ._handle import Handle, deadline, finalize, slice_ms
 from .errors import Code, ConflictError, InvalidArgumentError
-from .files import FileOps, IOCompletion, submit_files
+from .files import FileOps, IOCompletion, files_in_flight, submit_files
 from .keys import Groups, Keys, as_packed
 from .memory import Device, Numbers, Ready, Rows, words
 from .results import Result, take_result
@@ -40,6 +40,8 @@ class _State:
         self.callbacks = callbacks
         # What the jobs in flight use, by id.
         self.live: Dict[int, "_Lent"] = {}
+        # What raw files in flight use.
+        self.files = files_in_flight
 
 
 class _Lent:
@@ -59,7 +61,7 @@ class _Lent:
             self.rows = None
 
 
-def _destroy(handle: Handle, timeout_ms: Optional[int] = EXIT_TIMEOUT_MS) -> None:
+def _destroy(handle: Handle, timeout_ms: Optional[int]) -> None:
     state = handle.keep
     limit = -1 if timeout_ms is None else timeout_ms
     if limit >= 0:

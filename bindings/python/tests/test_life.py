@@ -52,6 +52,28 @@ def test_an_exception_ends_an_interpreter_with_jobs_in_flight(program):
     assert status == 1 and errors.rstrip().endswith("LookupError: the end")
 
 
+def test_an_interpreter_ends_although_a_request_never_does(program, tmp_path):
+    gate = tmp_path / "gate"
+    gate.write_text("")
+    status, output, errors = program("""
+import os, sys
+import kvtier, kvtier._handle
+kvtier._handle.exit_timeout_ms = 50
+memory = bytearray(1 << 20)
+store = kvtier.Store("fault+mem:", namespace="test", mode="row",
+                     options={"stuck": "put:" + sys.argv[1]})
+worker = kvtier.Worker(store, lanes=1)
+rows = kvtier.Rows(memory, 1 << 20)
+worker.submit_store_rows(1, [b"stuck"], rows, [0])
+while worker.stats().requests_in_flight == 0:
+    os.sched_yield()
+del rows, memory
+print("the end")
+""", str(gate))
+    assert (status, output) == (0, "the end\n"), errors
+    assert "worker: left open" in errors and "still" in errors
+
+
 def test_a_worker_that_is_collected_is_closed(mem_store):
     buffer = bytearray(64)
     gate = kvtier.Event()
