@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores of each backend: what is at rest, and how opening fails."""
+import os
+import shutil
+import subprocess
+
 import pytest
 
 import kvtier
@@ -226,3 +230,34 @@ def test_errors_can_be_sent_to_another_process():
                                                      "KVT_EAGAIN")
     unknown = kvtier.error_from_code(-999)
     assert type(unknown) is kvtier.InternalError and unknown.name == "KVT_E?"
+
+
+def test_a_libcurl_that_is_too_old_is_named(tmp_path, monkeypatch, program):
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    if "KVT_TEST_INSTALLED" in os.environ:
+        pytest.skip("the module of a wheel does not take functions from the program")
+    source, library = tmp_path / "old.c", tmp_path / "old.so"
+    # The first members of curl_version_info_data, and room for the others.
+    source.write_text("""
+static struct { int age; const char *version; unsigned number; void *room[64]; } old;
+void *curl_version_info(int age)
+{
+	old.age = age;
+	old.version = "7.81.0";
+	old.number = 0x075100;
+	return &old;
+}
+""")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    status, output, errors = program("""
+import kvtier
+try:
+    kvtier.Store("s3://bucket/x", namespace="x", options={"endpoint": "http://127.0.0.1:1"})
+except kvtier.ConfigurationError as error:
+    print(error.name, error)
+""")
+    assert status == 0, errors
+    assert output == "KVT_EMODULE s3://bucket/x: libcurl 7.81.0, expected 7.87 or later\n"
