@@ -9,8 +9,8 @@ if(KVT_URING)
 	list(APPEND KVT_DEPENDENCIES "liburing>=2.0")
 endif()
 
-# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init.
-set(KVT_S3_DEPENDENCIES "libcurl>=7.85" "expat>=2.4" "libcrypto>=1.1.1")
+# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init; 7.87: CURLOPT_QUICK_EXIT.
+set(KVT_S3_DEPENDENCIES "libcurl>=7.87" "expat>=2.4" "libcrypto>=1.1.1")
 if(KVT_S3)
 	list(APPEND KVT_DEPENDENCIES ${KVT_S3_DEPENDENCIES})
 endif()
