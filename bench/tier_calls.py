@@ -5,8 +5,9 @@
 usage: tier_calls.py [URI=mem:] [NAME=VALUE]... [ROUNDS=500] [KEYS=100]
 
 Each round asks for new keys, stores them, loads them and ends the request, one call at a time, with
-the store idle before each. Needs numpy, and kvtier in the interpreter's path
-(PYTHONPATH=bindings/python KVTIER_LIBRARY=build/libkvtier.so.0.1).
+the library asleep before each, which has to be woken; then stores are submitted in a row. Needs
+numpy, and kvtier in the interpreter's path (PYTHONPATH=bindings/python
+KVTIER_LIBRARY=build/libkvtier.so.0.1).
 
 "wall" is what the scheduler would see; it includes the time for which other threads, the library's
 own among them, took the CPU away, which on a machine with few CPUs is most of it. "cpu" is the
@@ -69,6 +70,20 @@ def one_round(tier, clock, number, count):
         raise SystemExit("tier_calls: round %d: %r" % (number, results))
 
 
+def busy(tier, clock, first, count, jobs):
+    """Jobs in a row, as an engine under load submits them: nothing sleeps, and caches are warm."""
+    for number in range(first, first + jobs):
+        keys = [trace.key_of(number * count + i) for i in range(count)]
+        context = plain.ReqContext("request-%d" % number)
+        store = plain.TransferJob(number, keys, numpy.arange(count), False, context)
+        clock("submit_store, one of many", tier.submit_store, store)
+    tier.drain_jobs()
+    results = list(tier.get_finished_jobs())
+    if len(results) != jobs or not all(result.success for result in results):
+        raise SystemExit("tier_calls: %d of %d stores succeeded" % (
+            sum(result.success for result in results), jobs))
+
+
 def main(arguments):
     uri = next((a for a in arguments if ":" in a and "=" not in a.partition(":")[0]), "mem:")
     pairs = dict(a.split("=", 1) for a in arguments if a != uri)
@@ -80,6 +95,8 @@ def main(arguments):
     clock = Clock()
     for number in range(20, rounds + 20):
         one_round(tier, clock, number, count)
+    for burst in range(rounds // 50):
+        busy(tier, clock, rounds + 20 + burst * 50, count, 50)
     tier.shutdown()
     clock.show()
 

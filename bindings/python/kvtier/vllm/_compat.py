@@ -23,6 +23,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+from array import array
 from types import SimpleNamespace
 from typing import Any, Callable, Iterable, Optional, Sequence
 
@@ -199,8 +200,8 @@ def event(keys: list, medium: Any, removed: bool, locality: Any) -> Any:
 # ---- what vLLM hands over ----
 
 
-def row_ids(job: Any) -> numpy.ndarray:
-    """The rows of a TransferJob: contiguous int64."""
+def row_ids(job: Any) -> "array[int]":
+    """The rows of a TransferJob, as the library takes them."""
     ids = getattr(job, "chunk_ids", None)
     if ids is None:
         ids = getattr(job, "block_ids", None)
@@ -209,7 +210,7 @@ def row_ids(job: Any) -> numpy.ndarray:
                 "kvtier.vllm: a transfer job of vLLM %s has neither chunk_ids nor block_ids, which "
                 "this version of kvtier does not know" % VERSION
             )
-    return numpy.ascontiguousarray(ids, dtype=numpy.int64)
+    return array("q", numpy.asarray(ids, dtype=numpy.int64).tobytes())
 
 
 def call_base_init(instance: Any, base: type, known: dict, extra: dict) -> dict:

@@ -15,7 +15,7 @@ asked for again. Calls are never concurrent.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 HIT, MISS, RETRY = 1, 0, 2
 _MISS = -1
@@ -36,6 +36,8 @@ class Lookups:
         self._failures = 0
         self._failed: Dict[bytes, int] = {}
         self.timed_out = 0
+        # Keys whose time was up before their answer came; it may still come.
+        self._late = 0
 
     def __len__(self) -> int:
         """Keys that wait for the end of the step."""
@@ -65,6 +67,7 @@ class Lookups:
         if self._clock() - abs(since) > self._max_wait_s:
             request[key] = _MISS
             self.timed_out += 1
+            self._late += 1
             return MISS
         if since < 0:
             request[key] = -since
@@ -79,10 +82,14 @@ class Lookups:
         return taken
 
     def answer(
-        self, keys: List[bytes], requests: List[Request], verdicts: Iterable[int]
+        self, keys: List[bytes], requests: List[Request], verdicts: Sequence[int]
     ) -> None:
         """The library's answers, one for each of `keys`; RETRY is asked for again."""
         failures = self._failures
+        if not self._late and RETRY not in verdicts and len(set(map(id, requests))) == 1:
+            values = {HIT: failures, MISS: _MISS}
+            requests[0].update(zip(keys, map(values.__getitem__, verdicts)))
+            return
         for key, request, verdict in zip(keys, requests, verdicts):
             since = request[key]
             if type(since) is not float or since < 0:
@@ -111,5 +118,6 @@ class Lookups:
 
     def end(self, request_id: str) -> None:
         self._requests.pop(request_id, None)
-        if not self._requests and self._failed:
+        if not self._requests:
             self._failed.clear()
+            self._late = 0

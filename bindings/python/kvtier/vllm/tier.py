@@ -10,9 +10,8 @@ microseconds. vLLM never calls two methods at once.
 """
 from __future__ import annotations
 
-import itertools
 import time
-from typing import Any, Collection, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .. import BusyError, LogLevel, Mode, Rows, Store, Worker
 from ..errors import Error, QueueFullError
@@ -32,9 +31,10 @@ _PATIENCE_MS = 5000
 _STATUS_NAMES = [status.name.lower() for status in Status]
 # Verdicts of lookups by status; whatever else there is (partial, unknown, canceled) is a miss: the
 # request is better off recomputing than waiting for a store that cannot be asked.
-_VERDICTS = [_lookups.MISS] * 256
-_VERDICTS[Status.HIT] = _lookups.HIT
-_VERDICTS[Status.PENDING] = _lookups.RETRY
+_VERDICTS = bytes(
+    {Status.HIT: _lookups.HIT, Status.PENDING: _lookups.RETRY}.get(status, _lookups.MISS)
+    for status in range(256)
+)
 _ANSWERS = {
     _lookups.HIT: _compat.HIT,
     _lookups.MISS: _compat.MISS,
@@ -227,7 +227,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         keys, requests = self._lookups.take()
         worker = self._worker
         if worker is None:
-            self._lookups.answer(keys, requests, itertools.repeat(_lookups.MISS))
+            self._lookups.answer(keys, requests, [_lookups.MISS] * len(keys))
             return
         # Several requests may ask for the same.
         unique = list(dict.fromkeys(keys))
@@ -239,7 +239,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
                 self._metrics.count("refused_jobs", 1, "lookup")
             else:
                 self._warn("lookup of %d keys refused: %s" % (len(unique), error))
-            self._lookups.answer(keys, requests, itertools.repeat(_lookups.MISS))
+            self._lookups.answer(keys, requests, [_lookups.MISS] * len(keys))
             return
         self._asked[job_id] = (keys, requests, unique)
 
@@ -338,10 +338,10 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
 
     def _finish_lookup(self, result: Result) -> None:
         keys, requests, unique = self._asked.pop(result.job_id)
-        verdicts: Iterable[int] = map(_VERDICTS.__getitem__, result.statuses)
+        verdicts: Sequence[int] = result.statuses.translate(_VERDICTS)
         if len(unique) != len(keys):
             found = dict(zip(unique, verdicts))
-            verdicts = map(found.__getitem__, keys)
+            verdicts = [found[key] for key in keys]
         self._lookups.answer(keys, requests, verdicts)
         self._count_keys("lookup", result)
 

@@ -125,6 +125,28 @@ def test_keys_may_come_in_any_collection():
     assert len(_pack.pack(())) == 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 100, 1024, 1025, 3000])
+def test_keys_of_one_length_and_group_are_those_that_were_given(count):
+    for group in (0, 1, 2**32 - 1):
+        parts = [(b"%d" % i).ljust(32, b"h") for i in range(count)]
+        packed = _pack.pack([key(part, group) for part in parts])
+        assert [packed[i] for i in range(count)] == [(part, group) for part in parts]
+
+
+def test_one_key_of_another_group_among_many_keeps_it():
+    for place in range(4):
+        groups = [7] * 20
+        groups[11] ^= 1 << 8 * place
+        packed = _pack.pack([key(b"h" * 32, group) for group in groups])
+        assert [packed[i][1] for i in range(20)] == groups
+
+
+def test_tables_are_not_kept_without_limit():
+    for group in range(200):
+        assert _pack.pack([key(b"hash", group)])[0] == (b"hash", group)
+    assert len(_pack._tables) <= 64
+
+
 @pytest.mark.parametrize("keys, index", [([b"abcd"], 0), ([b"hash" + bytes(4), b"abc"], 1)])
 def test_a_key_without_a_hash_is_refused_by_number(keys, index):
     with pytest.raises(kvtier.InvalidArgumentError, match=r"keys\[%d\]: . bytes" % index):
