@@ -118,19 +118,30 @@ class TierConfig:
         bucket = self.store_config.get("bucket")
         if not bucket or not isinstance(bucket, str):
             raise ValueError("store_config: no bucket, expected one, or store s3://bucket/prefix")
-        prefix = self.prefix.strip("/")
+        # With vLLM's own keys the prefix counts as it is, slashes included.
+        prefix = self.prefix if self.is_vllms_bucket() else self.prefix.strip("/")
         return "s3://%s/%s" % (bucket, prefix) if prefix else "s3://%s" % bucket
+
+    def is_vllms_bucket(self) -> bool:
+        """Whether keys are those of vLLM's object tier."""
+        return (self.options or {}).get("compat_names") == "vllm-obj"
+
+    def seed(self) -> Optional[str]:
+        """What block hashes begin with on all instances; None when each has its own."""
+        if self.hash_seed is not None:
+            return str(self.hash_seed)
+        seed = os.environ.get("PYTHONHASHSEED", "random")
+        return None if seed == "random" else seed
 
     def store_options(self) -> "dict[str, str]":
         """Options of the library's, by name. Values may be secret."""
         made = {}
         if self.store_config is not None:
             made["store_config"] = json.dumps(dict(self.store_config))
-        seed = self.hash_seed
-        if seed is None and os.environ.get("PYTHONHASHSEED", "random") != "random":
-            seed = os.environ["PYTHONHASHSEED"]
-        if seed is not None and (self.options or {}).get("compat_names") != "vllm-obj":
-            made["hash_seed"] = str(seed)
+        seed = self.seed()
+        # A bucket of vLLM's object tier has no config.json to record it in.
+        if seed is not None and not self.is_vllms_bucket():
+            made["hash_seed"] = seed
         for name, value in (self.options or {}).items():
             made[name] = ("false", "true")[value] if isinstance(value, bool) else str(value)
         return made

@@ -113,11 +113,13 @@ def fields_of(
     kind: str = "full",
     revision: Optional[str] = None,
     layout: Optional[str] = None,
+    blocks_per_file: Optional[int] = None,
 ) -> "tuple[dict, int]":
-    """The fields and this process's rank."""
+    """The fields and this process's rank. blocks_per_file is the chunk's unless it is given: vLLM's
+    object tier always says 1."""
     if kind not in KINDS:
         raise ValueError("fingerprint: %r, expected %s" % (kind, " or ".join(KINDS)))
-    fields, rank = mapper_fields(spec, blocks_per_chunk(spec))
+    fields, rank = mapper_fields(spec, blocks_per_file or blocks_per_chunk(spec))
     if kind == "full":
         for name, value in extra_fields(spec, revision, layout).items():
             fields.setdefault(name, value)

@@ -138,7 +138,11 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         config = self._config
         uri = config.uri()
         fields, rank = _fingerprint.fields_of(
-            self._spec, config.fingerprint, config.model_revision, config.kv_layout
+            self._spec,
+            config.fingerprint,
+            config.model_revision,
+            config.kv_layout,
+            1 if config.is_vllms_bucket() else None,
         )
         options = config.store_options()
         # The buffer is vLLM's, which must be able to release it right after shutdown: only the
@@ -163,7 +167,7 @@ class KvTierSecondaryTier(_compat.SecondaryTierManager):  # type: ignore[misc, n
         except BaseException:
             self.shutdown()
             raise
-        if "hash_seed" not in options:
+        if config.seed() is None:
             logger.warning(
                 "kvtier: PYTHONHASHSEED is not set: unless this vLLM derives block hashes without "
                 "it, no other instance, and none after a restart, finds the chunks of this one"

@@ -33,6 +33,8 @@ def start(spec=None, **config):
     ({"store": "s3://bucket", "prefix": "/a/b/"}, "s3://bucket/a/b"),
     ({"store_config": {"bucket": "b", "endpoint_override": "h:1"}}, "s3://b"),
     ({"store_config": {"bucket": "b", "endpoint_override": "h:1"}, "prefix": "p"}, "s3://b/p"),
+    ({"store_config": {"bucket": "b"}, "prefix": "/p/", "options": {"compat_names": "vllm-obj"}},
+     "s3://b//p/"),
     ({"root_dir": "/srv/kv/"}, "file:///srv/kv"),
 ])
 def test_places_of_our_own_and_of_vllms_tiers(arguments, uri):
@@ -180,6 +182,30 @@ def test_instances_with_other_hash_seeds_are_told_apart(tmp_path, monkeypatch):
     with pytest.raises(kvtier.ConfigurationError, match="hash_seed"):
         start(store=uri)
     start(store=uri, hash_seed="0")
+
+
+def test_a_bucket_of_vllms_object_tier_is_read(s3_place, monkeypatch, caplog):
+    """Its keys begin with the prefix and a doubled slash, and there is no config.json."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    config = {
+        "store": s3_place.uri, "fingerprint": "vllm",
+        "options": dict(s3_place.options, accept_raw=True, compat_names="vllm-obj"),
+    }
+    keys = keys_of(2)
+    with caplog.at_level(logging.WARNING), Scene(**config) as scene:
+        assert scene.store(keys).success
+    with Scene(**config) as scene:
+        assert scene.look_up(keys) == [HIT, HIT]
+        assert scene.load(keys).success
+    assert caplog.text == ""
+
+
+def test_the_chunk_size_is_part_of_the_names_but_for_vllms_object_tier(s3_place):
+    spec = spec_like(blocks_per_chunk=4)
+    config = {"store": s3_place.uri, "options": s3_place.options}
+    assert json.loads(start(spec, **config).canonical)["blocks_per_file"] == 4
+    config["options"] = dict(s3_place.options, accept_raw=True, compat_names="vllm-obj")
+    assert json.loads(start(spec, **config).canonical)["blocks_per_file"] == 1
 
 
 def test_a_missing_hash_seed_is_a_warning(monkeypatch, caplog):
