@@ -11,7 +11,7 @@ import pytest
 import generations
 from kvtier import vllm_plugin
 from kvtier.simulate import Primary, Scheduler, spec_like, trace
-from scene import keys_of
+from scene import Gate, keys_of
 
 
 @pytest.fixture(params=generations.NAMES)
@@ -56,6 +56,26 @@ def test_a_tier_is_loaded_by_configuration_alone_and_keeps_the_contract(generati
     assert other.totals.loads > 0 and other.totals.failed_loads == 0
     scheduler.shutdown()
     other.shutdown()
+
+
+def test_no_step_waits_for_a_store_that_does_not_answer(generation, tmp_path):
+    """The steps are over before the gate opens."""
+    gate = Gate(tmp_path)
+    gate.open()
+    memory = Primary(64, 4096)
+    tier = create(generation, memory, store="fault+file://%s" % (tmp_path / "store"),
+                  options={"stuck": "any:%s" % gate.path}, max_wait_s=600)
+    gate.shut()
+    scheduler = scheduler_of(generation, tier, memory)
+    for keys in requests(8):
+        scheduler.admit(keys)
+    for _ in range(10):
+        scheduler.step()
+    assert scheduler.totals.found_chunks == scheduler.totals.stores == 0
+    gate.open()
+    scheduler.run([])
+    assert scheduler.totals.stores > 0 and scheduler.jobs_under_way == 0
+    scheduler.shutdown()
 
 
 def test_results_have_the_fields_that_the_generation_knows(generation):
