@@ -4,14 +4,15 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-set(KVT_DEPENDENCIES "jansson>=2.12" "libcrypto>=1.1.1" "libisal>=2.20")
+set(KVT_DEPENDENCIES "jansson>=2.12" "libisal>=2.20")
 if(KVT_URING)
 	list(APPEND KVT_DEPENDENCIES "liburing>=2.0")
 endif()
 
+# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init; 7.87: CURLOPT_QUICK_EXIT.
+set(KVT_S3_DEPENDENCIES "libcurl>=7.87" "expat>=2.4" "libcrypto>=1.1.1")
 if(KVT_S3)
-	# 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe curl_global_init; 7.87: CURLOPT_QUICK_EXIT.
-	list(APPEND KVT_DEPENDENCIES "libcurl>=7.87" "expat>=2.4")
+	list(APPEND KVT_DEPENDENCIES ${KVT_S3_DEPENDENCIES})
 endif()
 
 set(KVT_PRIVATE_LIBS "")

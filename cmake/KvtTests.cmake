@@ -85,6 +85,8 @@ endfunction()
 
 if(KVT_TESTS)
 	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka>=1.1.5)
+	# Digests are compared with OpenSSL's.
+	pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto>=1.1.1)
 
 	# Modules that only tests load, most of them broken in one way each.
 	file(GLOB module_sources CONFIGURE_DEPENDS ${test_dir}/modules/*.c)
@@ -119,7 +121,8 @@ if(KVT_TESTS)
 	if(test_shared)
 		add_library(kvtier_test_support STATIC ${test_shared})
 		kvt_test_program(kvtier_test_support)
-		target_link_libraries(kvtier_test_support PUBLIC PkgConfig::CMOCKA)
+		target_link_libraries(kvtier_test_support PUBLIC PkgConfig::CMOCKA
+				      PkgConfig::CRYPTO)
 	endif()
 
 	# Shared objects that tests load as modules or see refused.

@@ -15,9 +15,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The folder of the modules that belong to this library; "$ORIGIN" is the folder that the library
+ * itself was loaded from, for builds that may lie anywhere. */
 #ifndef KVT_MODULE_DIR
 #define KVT_MODULE_DIR "/usr/local/lib/kvtier"
 #endif
+#define ORIGIN "$ORIGIN"
 
 /* A module's names stay out of everybody's way (RTLD_LOCAL), and everybody's names stay out of its
  * (RTLD_DEEPBIND): the libraries that it brings find their own functions first, whatever the
@@ -45,6 +48,31 @@ static struct kvt__env module_env;
 static void module_env_init(void)
 {
 	(void)kvt__env_init(&module_env, NULL);
+}
+
+/* The file of this library (or of the program that it is linked into), links resolved. */
+static bool own_file(char path[PATH_MAX])
+{
+	Dl_info info;
+
+	return dladdr(&module_env, &info) != 0 && info.dli_fname != NULL &&
+	       realpath(info.dli_fname, path) != NULL;
+}
+
+/* Whether a module is as hard to replace as this library: it lies beside it, belongs to the same
+ * user and is writable by nobody else than the library is. Then its folder makes no difference. */
+static bool is_safe_as_library(const char *module)
+{
+	char own[PATH_MAX];
+	struct stat ours, theirs;
+	const char *name = strrchr(module, '/');
+
+	if (!own_file(own) || name == NULL || strrchr(own, '/') - own != name - module ||
+	    strncmp(own, module, (size_t)(name - module)) != 0)
+		return false;
+	return stat(own, &ours) == 0 && stat(module, &theirs) == 0 && S_ISREG(theirs.st_mode) &&
+	       ours.st_uid == theirs.st_uid && ours.st_gid == theirs.st_gid &&
+	       (theirs.st_mode & ~ours.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 static int check_owner(const char *scheme, const char *path, bool folder)
@@ -93,12 +121,44 @@ static int check_path(const char *scheme, const char *path, char *resolved)
 	if (realpath(path, resolved) == NULL)
 		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s: %s", scheme, path,
 				 strerror(errno));
+	if (is_safe_as_library(resolved))
+		return 0;
 	error = check_owner(scheme, resolved, false);
 	if (error == 0)
 		error = check_folder_of(scheme, resolved);
 	if (error == 0)
 		error = check_folder_of(scheme, path);
 	return error;
+}
+
+/* What to install when the loader misses a library: text to append to its message. */
+static const char *package_of(const char *message)
+{
+	static const struct {
+		const char *library, *hint;
+	} packages[] = {
+		{"libcurl.so.4: ", " (install libcurl4, or libcurl4t64; elsewhere libcurl)"},
+		{"libssl.so.3: ", " (install libssl3, or libssl3t64; elsewhere openssl-libs)"},
+		{"libcrypto.so.3: ", " (install libssl3, or libssl3t64; elsewhere openssl-libs)"},
+		{"libexpat.so.1: ", " (install libexpat1; elsewhere expat)"},
+		{"libs3.so.2: ", " (install libs3-2; elsewhere libs3)"},
+	};
+
+	for (size_t i = 0; i < sizeof(packages) / sizeof(packages[0]); i++)
+		if (strncmp(message, packages[i].library, strlen(packages[i].library)) == 0 &&
+		    strstr(message, "cannot open shared object file") != NULL)
+			return packages[i].hint;
+	return "";
+}
+
+static int load_failed(const char *scheme)
+{
+	const char *message = dlerror();
+
+	if (message == NULL)
+		message = "cannot be loaded";
+	return kvt__fail(KVT_EMODULE, "module for \"%s\": %s%s", scheme, message,
+			 package_of(message));
 }
 
 static int take_table(const char *scheme, const char *path, void *handle,
@@ -145,7 +205,7 @@ int kvt__module_load(const char *scheme, const char *path)
 		return error;
 	handle = dlopen(resolved, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | LOADED_APART);
 	if (handle == NULL)
-		return kvt__fail(KVT_EMODULE, "module for \"%s\": %s", scheme, dlerror());
+		return load_failed(scheme);
 	error = take_table(scheme, resolved, handle, &padded);
 	if (error == 0)
 		error = kvt__backend_add(&padded, resolved);
@@ -155,9 +215,15 @@ int kvt__module_load(const char *scheme, const char *path)
 char *kvt__module_path(const struct kvt__env *env, const char *scheme, const char *module_dir)
 {
 	const char *folder = module_dir != NULL ? module_dir : KVT_MODULE_DIR;
-	size_t bytes = strlen(folder) + strlen(scheme) + sizeof("/kvtier-backend-.so");
-	char *path = kvt__alloc(env, bytes);
+	char own[PATH_MAX], *path, *slash;
+	size_t bytes;
 
+	if (strcmp(folder, ORIGIN) == 0 && own_file(own) && (slash = strrchr(own, '/')) != NULL) {
+		*slash = '\0';
+		folder = own;
+	}
+	bytes = strlen(folder) + strlen(scheme) + sizeof("/kvtier-backend-.so");
+	path = kvt__alloc(env, bytes);
 	if (path != NULL)
 		(void)snprintf(path, bytes, "%s/kvtier-backend-%s.so", folder, scheme);
 	return path;

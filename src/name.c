@@ -10,10 +10,10 @@
  */
 #include "name.h"
 
-#include <openssl/evp.h>
 #include <string.h>
 
 #include "canonical.h"
+#include "sha256.h"
 
 #define MAX_HASH_BYTES	    64u
 #define MAX_COMPONENT_BYTES 255u
@@ -152,17 +152,12 @@ static int check_ready_made(const char *name)
 	return 0;
 }
 
-static int take_digest(struct kvt__namespace *ns)
+static void take_digest(struct kvt__namespace *ns)
 {
-	unsigned char whole[EVP_MAX_MD_SIZE];
-	unsigned bytes = 0;
+	uint8_t whole[KVT__SHA256_BYTES];
 
-	if (EVP_Digest(ns->canonical, strlen(ns->canonical), whole, &bytes, EVP_sha256(), NULL) !=
-		    1 ||
-	    bytes < sizeof(ns->digest))
-		return kvt__fail(KVT_EINTERNAL, "namespace: SHA-256 failed");
+	kvt__sha256(ns->canonical, strlen(ns->canonical), whole);
 	memcpy(ns->digest, whole, sizeof(ns->digest));
-	return 0;
 }
 
 static int no_memory(void)
@@ -187,7 +182,8 @@ static int init_ready_made(struct kvt__namespace *ns, const struct kvt__env *env
 		return no_memory();
 	*put_text(put_text(ns->canonical, name, name_bytes), suffix, suffix_bytes) = '\0';
 	ns->base_name = kvt__strdup(env, ns->canonical);
-	return ns->base_name ? take_digest(ns) : no_memory();
+	take_digest(ns);
+	return ns->base_name ? 0 : no_memory();
 }
 
 static int init_object(struct kvt__namespace *ns, const struct kvt__env *env, const json_t *object,
@@ -203,10 +199,9 @@ static int init_object(struct kvt__namespace *ns, const struct kvt__env *env, co
 	error = check_model(model, model_bytes);
 	if (!error)
 		error = kvt__json_canonical(env, object, &ns->canonical);
-	if (!error)
-		error = take_digest(ns);
 	if (error)
 		return error;
+	take_digest(ns);
 	ns->base_name = kvt__alloc(env, model_bytes + 1 + 2 * BASE_HEX_BYTES + 1);
 	if (!ns->base_name)
 		return no_memory();

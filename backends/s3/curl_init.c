@@ -4,6 +4,7 @@
 #include "curl_init.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include <curl/curl.h>
 
@@ -12,8 +13,19 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int result; /* written once, before any call of pthread_once returns */
 
+/* A module may meet an older libcurl than it was built with; these options were new in 7.85
+ * and 7.87: CURLOPT_PROTOCOLS_STR, CURLOPT_QUICK_EXIT. */
+static bool is_new_enough(void)
+{
+	return curl_version_info(CURLVERSION_NOW)->version_num >= S3_LEAST_LIBCURL;
+}
+
 static void start(void)
 {
+	if (!is_new_enough()) {
+		result = KVT_EMODULE;
+		return;
+	}
 	result = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? 0 : KVT_ENOMEM;
 }
 

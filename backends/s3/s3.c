@@ -74,8 +74,13 @@ static int s3_open(const struct kvt_host *host, const struct kvt_backend_config 
 	*backendp = NULL;
 	if (b == NULL || error) {
 		host->free(host, b);
-		host->fail(host, "s3:%s: %s", config->location,
-			   b ? "libcurl cannot be used" : "out of memory");
+		if (error == KVT_EMODULE)
+			host->fail(host, "s3:%s: libcurl %s, expected %s or later",
+				   config->location, curl_version_info(CURLVERSION_NOW)->version,
+				   S3_LEAST_LIBCURL_TEXT);
+		else
+			host->fail(host, "s3:%s: %s", config->location,
+				   b ? "libcurl cannot be used" : "out of memory");
 		return b ? error : KVT_ENOMEM;
 	}
 	memset(b, 0, sizeof(*b));
