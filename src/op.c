@@ -297,6 +297,8 @@ static int check_memory(struct kvt__op *op)
 	op->addressable = true;
 	if ((ops->capabilities & KVT_DEVICE_HOST_MEMORY) || !ops->check)
 		return 0;
+	if (ops->check_begin)
+		ops->check_begin(op->lane->device_lane, op->job->number);
 	/* Ops of a raw load may overlap in the file: each is looked at by itself. */
 	for (size_t i = 0; op->raw && i < op->raw->op_count; i++) {
 		int error = check_piece(op, op->raw->ops[i].device_ptr, op->raw->ops[i].size_bytes);
