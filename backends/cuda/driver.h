@@ -52,9 +52,11 @@
 	X(cuMemcpyHtoDAsync, 3020)                                                                 \
 	X(cuMemcpyDtoHAsync, 3020)
 
-/* X(name, version): NULL when the driver has it not. cuMemcpyBatchAsync is the third of these: it
- * is asked for as of 13000, and where the driver is older than that as of 12080. */
-#define KVT__CUDA_OPTIONAL(X) X(cuThreadExchangeStreamCaptureMode, 10010)
+/* X(name, version): NULL when the driver has it not. cuMemcpyBatchAsync is one of these too: it is
+ * asked for as of 13000, and where the driver is older than that as of 12080. */
+#define KVT__CUDA_OPTIONAL(X)                                                                      \
+	X(cuThreadExchangeStreamCaptureMode, 10010)                                                \
+	X(cuStreamIsCapturing, 10000)
 
 /* cuMemcpyBatchAsync of drivers for CUDA 12.8 and 12.9: *fail_index is the copy that was refused,
  * or SIZE_MAX when the failure is none of a single copy's. */
