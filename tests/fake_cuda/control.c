@@ -185,6 +185,21 @@ static void *view(CUdeviceptr ptr)
 	return at;
 }
 
+static void set_capturing(CUstream stream, bool capturing)
+{
+	lock();
+	stream->capturing = capturing;
+	unlock();
+}
+
+static CUdeviceptr map_pieces(size_t piece_bytes, unsigned count)
+{
+	lock();
+	CUdeviceptr ptr = fake__map_pieces_locked(piece_bytes, count);
+	unlock();
+	return ptr;
+}
+
 static bool op_touches(const struct fake_op *op, uint64_t ptr, size_t bytes)
 {
 	for (size_t i = 0; i < op->count; i++) {
@@ -279,6 +294,8 @@ static const struct fake_cuda control = {
 	.lose_context = lose_context,
 	.faults = faults,
 	.last_fault = last_fault,
+	.set_capturing = set_capturing,
+	.map_pieces = map_pieces,
 	.view = view,
 	.touches = touches,
 	.stack_depth = stack_depth,

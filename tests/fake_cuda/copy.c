@@ -225,6 +225,7 @@ static const struct entry {
 	ENTRY(cuStreamSynchronize, 2000),
 	ENTRY(cuStreamQuery, 2000),
 	ENTRY(cuStreamWaitEvent, 3020),
+	ENTRY(cuStreamIsCapturing, 10000),
 	ENTRY(cuLaunchHostFunc, 10000),
 	ENTRY(cuEventCreate, 2000),
 	ENTRY(cuEventDestroy, 4000),

@@ -75,6 +75,11 @@ struct fake_cuda {
 	unsigned (*faults)(void);
 	const char *(*last_fault)(void);
 
+	/* Whether a stream that the test has made is being captured. */
+	void (*set_capturing)(CUstream stream, bool capturing);
+	/* Device memory of the current context that is mapped piece by piece (multiples of 4,096)
+	 * to addresses in a row; each piece goes by cuMemFree. 0 when there is none. */
+	CUdeviceptr (*map_pieces)(size_t piece_bytes, unsigned count);
 	/* Where the test sees device memory; NULL for what is none. */
 	void *(*view)(CUdeviceptr ptr);
 	/* Whether an operation that is not finished reads or writes this memory. */

@@ -50,7 +50,7 @@ struct CUstream_st {
 	struct CUstream_st *next;
 	struct CUctx_st *context;
 	unsigned flags;
-	bool is_default, destroyed, ended;
+	bool is_default, destroyed, ended, capturing;
 	uint64_t thread_number; /* of a per-thread default stream */
 	pthread_t thread;
 	struct fake_op *head, **tail;
@@ -72,6 +72,7 @@ struct fake_memory {
 	uint64_t start;
 	size_t bytes, mapped;
 	uint8_t *view;
+	bool piece; /* of memory that is mapped piece by piece */
 };
 
 struct fake_thread {
@@ -128,6 +129,8 @@ struct fake_memory *fake__memory_find_locked(uint64_t ptr);
 /* Where the bytes are that an address stands for; NULL when [ptr, ptr + bytes) is not inside one
  * allocation. Other host memory stands for itself. */
 uint8_t *fake__resolve_locked(uint64_t ptr, size_t bytes);
+/* Pieces beside each other, each to be freed by cuMemFree; 0 when there is no memory. */
+CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count);
 bool fake__touches_locked(uint64_t ptr, size_t bytes);
 
 /* Streams */

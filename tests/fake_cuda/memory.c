@@ -29,11 +29,11 @@ uint8_t *fake__resolve_locked(uint64_t ptr, size_t bytes)
 
 	if (m == NULL)
 		return NULL;
-	/* Registrations beside each other are one piece of host memory. */
 	if (ptr - m->start + bytes > m->bytes) {
+		/* Only memory that is mapped piece by piece goes on behind a piece's end. */
 		struct fake_memory *next = fake__memory_find_locked(m->start + m->bytes);
 
-		if (m->kind != FAKE_REGISTERED || next == NULL || next->kind != FAKE_REGISTERED)
+		if (!m->piece || next == NULL || !next->piece)
 			return NULL;
 		bytes -= (size_t)(m->start + m->bytes - ptr);
 		if (fake__resolve_locked(next->start, bytes) == NULL)
@@ -108,7 +108,7 @@ static struct fake_memory *take_locked(uint64_t ptr, unsigned kinds)
 
 /* ---- Device memory ---- */
 
-static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes)
+static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes, size_t piece_bytes)
 {
 	size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
 	int fd = bytes != 0 ? memfd_create("fake GPU memory", MFD_CLOEXEC) : -1;
@@ -127,7 +127,13 @@ static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes)
 			munmap(view, mapped);
 		return bytes == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	add_locked(FAKE_DEVICE, (uintptr_t)guard, bytes, view);
+	for (size_t at = 0; at < bytes; at += piece_bytes) {
+		size_t piece = bytes - at < piece_bytes ? bytes - at : piece_bytes;
+		struct fake_memory *m =
+			add_locked(FAKE_DEVICE, (uintptr_t)guard + at, piece, (uint8_t *)view + at);
+
+		m->piece = piece_bytes != bytes;
+	}
 	*ptrp = (uintptr_t)guard;
 	return CUDA_SUCCESS;
 }
@@ -137,7 +143,7 @@ FAKE_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr *ptrp, size_t bytes)
 	CUresult result = fake__enter("cuMemAlloc", FAKE_CONTEXT);
 
 	if (result == CUDA_SUCCESS)
-		result = device_alloc(ptrp, bytes);
+		result = device_alloc(ptrp, bytes, bytes);
 	return fake__leave(result);
 }
 
@@ -172,6 +178,16 @@ FAKE_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr ptr)
 	}
 	free(m);
 	return fake__leave(result);
+}
+
+CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count)
+{
+	CUdeviceptr ptr = 0;
+
+	if (fake__current() == NULL ||
+	    device_alloc(&ptr, piece_bytes * count, piece_bytes) != CUDA_SUCCESS)
+		return 0;
+	return ptr;
 }
 
 FAKE_EXPORT CUresult CUDAAPI cuMemGetInfo(size_t *freep, size_t *totalp)
@@ -301,6 +317,12 @@ static CUresult attribute(const struct fake_memory *m, CUpointer_attribute which
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)data = m != NULL ? m->bytes : 0;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned *)data = m != NULL && m->kind == FAKE_DEVICE && !m->piece;
+		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(CUmemoryPool *)data = NULL;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		*(unsigned *)data = m != NULL;

@@ -381,6 +381,17 @@ FAKE_EXPORT CUresult CUDAAPI cuStreamQuery(CUstream handle)
 	return fake__leave(result);
 }
 
+FAKE_EXPORT CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
+{
+	struct CUstream_st *stream;
+	CUresult result = enter_stream("cuStreamIsCapturing", handle, &stream);
+
+	if (result == CUDA_SUCCESS)
+		*status = stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+					    : CU_STREAM_CAPTURE_STATUS_NONE;
+	return fake__leave(result);
+}
+
 FAKE_EXPORT CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
 	struct CUstream_st *stream;
