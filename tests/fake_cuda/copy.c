@@ -11,8 +11,9 @@ static CUresult check_locked(const struct fake_copy *copy, unsigned *directionp)
 {
 	struct fake_memory *to = fake__memory_find_locked(copy->to);
 	struct fake_memory *from = fake__memory_find_locked(copy->from);
-	bool to_device = to != NULL && to->kind == FAKE_DEVICE;
-	bool from_device = from != NULL && from->kind == FAKE_DEVICE;
+	bool to_device = to != NULL && (to->kind == FAKE_DEVICE || to->kind == FAKE_MANAGED);
+	bool from_device =
+		from != NULL && (from->kind == FAKE_DEVICE || from->kind == FAKE_MANAGED);
 
 	if (copy->bytes == 0 || to_device == from_device)
 		return CUDA_ERROR_INVALID_VALUE;
