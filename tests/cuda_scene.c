@@ -53,6 +53,13 @@ int cuda_scene_start(bool fake_only)
 	}
 	CUDA_SCENE_API(FIND)
 #undef FIND
+	if (!cuda_fake) {
+		void *address = NULL;
+		if (find("cuStreamWaitValue32", &address, 12000, 0, NULL) != CUDA_SUCCESS ||
+		    !address)
+			return not_here("the CUDA driver here has no cuStreamWaitValue32");
+		memcpy(&api.cuStreamWaitValue32, &address, sizeof(address));
+	}
 	cuda = &api;
 	if (api.cuInit(0) != CUDA_SUCCESS)
 		return not_here("the CUDA driver here finds no GPU (cuInit)");
@@ -74,6 +81,8 @@ void cuda_scene_init(struct cuda_scene *s, CUdevice ordinal, size_t memory_bytes
 	test_bed_init(&s->bed);
 	s->ordinal = ordinal;
 	s->memory_bytes = memory_bytes;
+	if (cuda_fake)
+		s->untouched = cuda_fake->counts();
 	CU(cuDevicePrimaryCtxRetain(&s->context, ordinal));
 	CU(cuCtxSetCurrent(s->context));
 	CU(cuMemAlloc(&s->memory, memory_bytes));
@@ -119,8 +128,25 @@ void cuda_scene_context_kept(const struct cuda_scene *s, const char *file, int l
 	}
 }
 
+/* What the driver knows of, compared with what was there before the library came. */
+static void check_counts(const struct fake_cuda_counts *before)
+{
+	struct fake_cuda_counts now = cuda_fake->counts();
+
+	if (cuda_fake->violation())
+		fail_msg("%s", cuda_fake->violation());
+	assert_int_equal(now.retained, before->retained);
+	assert_int_equal(now.streams, before->streams);
+	assert_int_equal(now.events, before->events);
+	assert_int_equal(now.device_allocations, before->device_allocations);
+	assert_int_equal(now.host_allocations, before->host_allocations);
+	assert_int_equal(now.registrations, before->registrations);
+}
+
 void cuda_scene_close(struct cuda_scene *s)
 {
+	bool lost = cuda_fake && cuda_fake->is_lost(s->ordinal);
+
 	if (s->bed.store)
 		test_bed_close(&s->bed);
 	assert_context_kept(s);
@@ -128,19 +154,16 @@ void cuda_scene_close(struct cuda_scene *s)
 	assert_context_kept(s);
 	if (cuda_fake) {
 		assert_true(cuda_fake->idle());
-		struct fake_cuda_counts now = cuda_fake->counts();
-		if (cuda_fake->violation())
-			fail_msg("%s", cuda_fake->violation());
-		assert_int_equal(now.retained, s->before.retained);
-		assert_int_equal(now.streams, s->before.streams);
-		assert_int_equal(now.events, s->before.events);
-		assert_int_equal(now.device_allocations, s->before.device_allocations);
-		assert_int_equal(now.host_allocations, s->before.host_allocations);
-		assert_int_equal(now.registrations, s->before.registrations);
+		if (!lost)
+			check_counts(&s->before);
 	}
-	CU(cuMemFree(s->memory));
+	/* A context that is lost says so once more. */
+	CUresult result = cuda->cuMemFree(s->memory);
+	assert_true(lost || result == CUDA_SUCCESS);
 	CU(cuCtxSetCurrent(NULL));
 	CU(cuDevicePrimaryCtxRelease(s->ordinal));
+	if (cuda_fake)
+		check_counts(&s->untouched);
 	free(s->shadow);
 	test_remove_tree(s->directory);
 }
@@ -218,9 +241,24 @@ void cuda_producer_start(struct cuda_producer *p, struct cuda_scene *s, struct t
 		p->stream_made = true;
 	}
 	CU(cuEventCreate(&p->event, CU_EVENT_DISABLE_TIMING));
-	CU(cuLaunchHostFunc(p->stream, pass_gate, &p->gate));
+	if (cuda->cuStreamWaitValue32) {
+		CU(cuMemHostAlloc((void **)&p->word, sizeof(*p->word), CU_MEMHOSTALLOC_DEVICEMAP));
+		*(volatile cuuint32_t *)p->word = 0;
+		CU(cuStreamWaitValue32(p->stream, (CUdeviceptr)(uintptr_t)p->word, 1,
+				       CU_STREAM_WAIT_VALUE_GEQ));
+	} else {
+		CU(cuLaunchHostFunc(p->stream, pass_gate, &p->gate));
+	}
 	CU(cuMemcpyHtoDAsync(cuda_scene_ptr(s, t), p->pinned, t->memory_bytes, p->stream));
 	CU(cuEventRecord(p->event, p->stream));
+}
+
+void cuda_producer_release(struct cuda_producer *p)
+{
+	if (p->word)
+		__atomic_store_n(p->word, 1, __ATOMIC_SEQ_CST);
+	else
+		test_gate_open(&p->gate);
 }
 
 void cuda_producer_end(struct cuda_producer *p)
@@ -229,6 +267,8 @@ void cuda_producer_end(struct cuda_producer *p)
 	CU(cuEventDestroy(p->event));
 	if (p->stream_made)
 		CU(cuStreamDestroy(p->stream));
+	if (p->word)
+		CU(cuMemFreeHost(p->word));
 	CU(cuMemFreeHost(p->pinned));
 	test_gate_fini(&p->gate);
 }

@@ -43,6 +43,7 @@
 #define CUDA_SCENE_MEMBER(name) __typeof__(name) *name;
 struct cuda_api {
 	CUDA_SCENE_API(CUDA_SCENE_MEMBER)
+	__typeof__(cuStreamWaitValue32) *cuStreamWaitValue32; /* NULL on the tests' own driver */
 };
 #undef CUDA_SCENE_MEMBER
 
@@ -66,7 +67,7 @@ struct cuda_scene {
 	CUdeviceptr memory;
 	uint8_t *shadow;
 	size_t memory_bytes, used;
-	struct fake_cuda_counts before;
+	struct fake_cuda_counts untouched, before; /* the scene, the library */
 };
 
 enum cuda_store { CUDA_STORE_MEM, CUDA_STORE_FILE, CUDA_STORE_COUNT };
@@ -77,7 +78,8 @@ void cuda_scene_open(struct cuda_scene *s, enum cuda_store store);
 /* Only up to the store and the device. */
 void cuda_scene_open_device(struct cuda_scene *s, enum cuda_store store);
 /* Asserts that all that the library took from the driver was given back, that it kept the driver's
- * rules, and that the caller's context is current as before. */
+ * rules, and that the caller's context is current as before. What belonged to a context that was
+ * lost may have been left to it. */
 void cuda_scene_close(struct cuda_scene *s);
 /* The result of kvt_device_open("cuda", ordinal). */
 int cuda_device_open(uint32_t ordinal, struct kvt_device **devicep);
@@ -97,20 +99,24 @@ void cuda_scene_load(struct cuda_scene *s, struct test_transfer *t, uint32_t sta
 void cuda_scene_context_kept(const struct cuda_scene *s, const char *file, int line);
 
 /*
- * A stream of the caller's that fills the memory of a transfer once the gate opens, and the event
- * behind it. Before that the memory is poisoned.
+ * A stream of the caller's that fills the memory of a transfer once it may, and the event behind
+ * it. Before that the memory is poisoned.
  */
 struct cuda_producer {
 	CUstream stream;
 	bool stream_made;
 	CUevent event;
+	/* A GPU waits for a word of memory: drivers may run host functions one after the other. */
 	struct test_gate gate;
+	cuuint32_t *word;
 	void *pinned;
 };
 /* `stream` NULL: one of its own, else the legacy or the per-thread default stream. */
 void cuda_producer_start(struct cuda_producer *p, struct cuda_scene *s, struct test_transfer *t,
 			 CUstream stream);
-/* The gate is open. */
+/* Now it may. */
+void cuda_producer_release(struct cuda_producer *p);
+/* After the release; waits for the stream. */
 void cuda_producer_end(struct cuda_producer *p);
 
 #endif

@@ -248,7 +248,7 @@ static void a_store_takes_the_bytes_that_the_event_stands_for(void **state)
 		assert_ok(kvt_worker_submit_lookup(s.bed.worker, 2, t.keys, 1, NULL));
 		assert_result(KVT_STATUS_PENDING, test_take(s.bed.worker, 2));
 		assert_null(test_take_now(s.bed.worker, 1));
-		test_gate_open(&p.gate);
+		cuda_producer_release(&p);
 		assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
 		cuda_producer_end(&p);
 		cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
@@ -273,7 +273,7 @@ static void a_store_without_the_event_takes_wrong_bytes(void **state)
 	start(&p, &s, &t, READY_EVENT, &ready);
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, NULL));
 	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
-	test_gate_open(&p.gate);
+	cuda_producer_release(&p);
 	cuda_producer_end(&p);
 	assert_ok(kvt_worker_submit_load(s.bed.worker, 2, &t.transfer, NULL));
 	assert_result(KVT_STATUS_LOADED, test_take(s.bed.worker, 2));
@@ -304,7 +304,7 @@ static void a_load_leaves_memory_alone_until_the_event(void **state)
 		start(&p, &s, &to, (enum ready)kind, &options.ready);
 		to.salt = 1;
 		assert_ok(kvt_worker_submit_load(s.bed.worker, 1, &to.transfer, &options));
-		test_gate_open(&p.gate);
+		cuda_producer_release(&p);
 		assert_result(KVT_STATUS_LOADED, test_take(s.bed.worker, 1));
 		cuda_producer_end(&p);
 		cuda_scene_pull(&s, &to);
@@ -335,7 +335,7 @@ static void host_memory_waits_for_the_event_as_well(void **state)
 	CU(cuMemcpyDtoHAsync(t.copies[0].at, device.ptrs[0], t.sizes[0], p.stream));
 	CU(cuEventRecord(p.event, p.stream));
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, &options));
-	test_gate_open(&p.gate);
+	cuda_producer_release(&p);
 	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
 	cuda_producer_end(&p);
 	test_load(&s.bed, &t, KVT_STATUS_LOADED);
@@ -364,7 +364,7 @@ static void jobs_that_wait_for_an_event_end_with_cancel_and_deadline(void **stat
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 2, &t[1].transfer, &options));
 	assert_ok(kvt_worker_cancel(s.bed.worker, 1));
 	/* Whatever had begun ends first. */
-	test_gate_open(&p.gate);
+	cuda_producer_release(&p);
 	struct kvt_result *result = test_take(s.bed.worker, 1);
 	assert_true(result->status == KVT_STATUS_CANCELED || result->status == KVT_STATUS_STORED);
 	kvt_result_release(result);

@@ -244,6 +244,14 @@ static unsigned stack_depth(void)
 	return fake__thread()->depth;
 }
 
+static bool is_lost(int ordinal)
+{
+	lock();
+	bool lost = fake.contexts[ordinal].sticky != CUDA_SUCCESS;
+	unlock();
+	return lost;
+}
+
 static const char *violation(void)
 {
 	lock();
@@ -299,6 +307,7 @@ static const struct fake_cuda control = {
 	.view = view,
 	.touches = touches,
 	.stack_depth = stack_depth,
+	.is_lost = is_lost,
 	.violation = violation,
 	.counts = counts,
 	.idle = idle,

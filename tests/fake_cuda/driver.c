@@ -347,22 +347,24 @@ FAKE_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevi
 	return fake__leave(result);
 }
 
-/* What a context that ends must not leave behind. */
+/* Whatever is left goes with the context; it is no fault where that was lost. */
 static void context_end_locked(struct CUctx_st *context)
 {
+	const char *left = NULL;
+
 	for (struct CUstream_st *s = fake.streams; s != NULL; s = s->next)
-		if (s->context == context && !s->is_default && !s->destroyed)
-			fake__violation_locked("context %d ended with a stream left",
-					       context->ordinal);
-	for (struct CUevent_st *e = fake.events; e != NULL; e = e->next)
-		if (e->context == context)
-			fake__violation_locked("context %d ended with an event left",
-					       context->ordinal);
-	for (struct fake_memory *m = fake.memory; m != NULL; m = m->next)
-		if (m->context == context)
-			fake__violation_locked("context %d ended with memory left",
-					       context->ordinal);
+		if (s->context == context && !s->is_default && !s->destroyed) {
+			left = "a stream";
+			s->destroyed = true;
+			fake.counts.streams--;
+		}
 	fake__streams_reap_locked(context);
+	if (fake__events_drop_locked(context))
+		left = "an event";
+	if (fake__memory_drop_locked(context))
+		left = "memory";
+	if (left != NULL && context->sticky == CUDA_SUCCESS)
+		fake__violation_locked("context %d ended with %s left", context->ordinal, left);
 	context->sticky = CUDA_SUCCESS;
 }
 
@@ -383,6 +385,11 @@ FAKE_EXPORT CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
 	CUresult result = fake__enter("cuCtxPushCurrent", FAKE_INIT);
 	struct fake_thread *thread = fake__thread();
 
+	/* The one reason why this call would fail for a context that it knows. */
+	if (result != CUDA_SUCCESS && context != NULL && fake.initialised) {
+		result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		fake__lose_locked(context, result);
+	}
 	if (result == CUDA_SUCCESS && (context == NULL || context->refs == 0))
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	if (result == CUDA_SUCCESS && thread->depth == FAKE_STACK)

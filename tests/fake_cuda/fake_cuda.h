@@ -69,7 +69,7 @@ struct fake_cuda {
 	void (*fail_call)(const char *name, unsigned nth, unsigned times, CUresult result);
 	/* The nth copy operation from now on takes its context down with this code. */
 	void (*fail_copy)(unsigned nth, CUresult result);
-	/* The context of a device is lost now. */
+	/* The context of a device is lost now. What belonged to it may be left behind. */
 	void (*lose_context)(int ordinal, CUresult result);
 	/* How often calls have failed by fail_call since it was set; what the last was. */
 	unsigned (*faults)(void);
@@ -86,6 +86,7 @@ struct fake_cuda {
 	bool (*touches)(CUdeviceptr ptr, size_t bytes);
 	/* How many of the contexts of this thread lie on its stack. */
 	unsigned (*stack_depth)(void);
+	bool (*is_lost)(int ordinal);
 	/* The first breach of the driver's rules, NULL when all were kept. Cleared by reset. */
 	const char *(*violation)(void);
 	struct fake_cuda_counts (*counts)(void);

@@ -133,6 +133,10 @@ uint8_t *fake__resolve_locked(uint64_t ptr, size_t bytes);
 CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count);
 bool fake__touches_locked(uint64_t ptr, size_t bytes);
 
+/* Drops what belongs to a context; whether there was any. */
+bool fake__memory_drop_locked(struct CUctx_st *context);
+bool fake__events_drop_locked(struct CUctx_st *context);
+
 /* Streams */
 /* The stream that a handle means here, NULL when it is none of the current context. */
 struct CUstream_st *fake__stream_locked(CUstream handle);

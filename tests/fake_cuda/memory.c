@@ -163,6 +163,34 @@ FAKE_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *ptrp, size_t bytes, 
 	return fake__leave(result);
 }
 
+/* Taken out before. */
+static void memory_free(struct fake_memory *m)
+{
+	if (m->kind == FAKE_DEVICE) {
+		munmap((void *)(uintptr_t)m->start, m->mapped);
+		munmap(m->view, m->mapped);
+	} else if (m->kind != FAKE_REGISTERED) {
+		free(m->view);
+	}
+	free(m);
+}
+
+bool fake__memory_drop_locked(struct CUctx_st *context)
+{
+	bool any = false;
+
+	for (struct fake_memory *m = fake.memory; m != NULL;) {
+		if (m->context != context) {
+			m = m->next;
+			continue;
+		}
+		any = true;
+		memory_free(take_locked(m->start, 1u << m->kind));
+		m = fake.memory;
+	}
+	return any;
+}
+
 FAKE_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr ptr)
 {
 	CUresult result = fake__enter("cuMemFree", FAKE_CONTEXT);
@@ -170,13 +198,7 @@ FAKE_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr ptr)
 
 	if (m == NULL)
 		return fake__leave(CUDA_ERROR_INVALID_VALUE);
-	if (m->kind == FAKE_MANAGED) {
-		free(m->view);
-	} else {
-		munmap((void *)(uintptr_t)m->start, m->mapped);
-		munmap(m->view, m->mapped);
-	}
-	free(m);
+	memory_free(m);
 	return fake__leave(result);
 }
 
@@ -233,8 +255,7 @@ FAKE_EXPORT CUresult CUDAAPI cuMemFreeHost(void *memory)
 
 	if (m == NULL)
 		return fake__leave(CUDA_ERROR_INVALID_VALUE);
-	free(m->view);
-	free(m);
+	memory_free(m);
 	return fake__leave(result);
 }
 
@@ -261,7 +282,7 @@ FAKE_EXPORT CUresult CUDAAPI cuMemHostUnregister(void *memory)
 
 	if (m == NULL)
 		return fake__leave(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-	free(m);
+	memory_free(m);
 	return fake__leave(result);
 }
 

@@ -440,19 +440,40 @@ FAKE_EXPORT CUresult CUDAAPI cuEventCreate(CUevent *eventp, unsigned int flags)
 	return fake__leave(result);
 }
 
-FAKE_EXPORT CUresult CUDAAPI cuEventDestroy(CUevent handle)
+static void event_free_locked(struct CUevent_st *event)
 {
-	CUresult result = fake__enter("cuEventDestroy", FAKE_CONTEXT);
-	struct CUevent_st **linkp = &fake.events, *event = event_find_locked(handle);
+	struct CUevent_st **linkp = &fake.events;
 
-	if (event == NULL)
-		return fake__leave(CUDA_ERROR_INVALID_HANDLE);
 	while (*linkp != event)
 		linkp = &(*linkp)->next;
 	*linkp = event->next;
 	fake__mark_release(event->mark);
 	free(event);
 	fake.counts.events--;
+}
+
+bool fake__events_drop_locked(struct CUctx_st *context)
+{
+	bool any = false;
+
+	for (struct CUevent_st *event = fake.events, *next; event != NULL; event = next) {
+		next = event->next;
+		if (event->context != context)
+			continue;
+		any = true;
+		event_free_locked(event);
+	}
+	return any;
+}
+
+FAKE_EXPORT CUresult CUDAAPI cuEventDestroy(CUevent handle)
+{
+	CUresult result = fake__enter("cuEventDestroy", FAKE_CONTEXT);
+	struct CUevent_st *event = event_find_locked(handle);
+
+	if (event == NULL)
+		return fake__leave(CUDA_ERROR_INVALID_HANDLE);
+	event_free_locked(event);
 	return fake__leave(result);
 }
 
