@@ -14,6 +14,11 @@ void kvt__cuda_leave(struct kvt__cuda_device *device)
 	(void)device->driver->cuCtxPopCurrent(&popped); /* what enter pushed */
 }
 
+bool kvt__cuda_enter_to_release(struct kvt__cuda_device *device)
+{
+	return kvt__cuda_enter(device) == CUDA_SUCCESS || kvt__cuda_enter(device) == CUDA_SUCCESS;
+}
+
 int kvt__cuda_enter_or_say(struct kvt__cuda_device *device, char *text, size_t bytes)
 {
 	int error = kvt__cuda_check_broken(device, text, bytes);

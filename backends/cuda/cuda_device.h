@@ -160,6 +160,9 @@ bool kvt__cuda_is_healthy(struct kvt__cuda_device *device);
 /* Makes the primary context current on this thread; kvt__cuda_leave after each success. */
 CUresult kvt__cuda_enter(struct kvt__cuda_device *device);
 void kvt__cuda_leave(struct kvt__cuda_device *device);
+/* The same in order to give things back, which would be lost otherwise: tries twice. False: the
+ * context is gone, and what it held with it. */
+bool kvt__cuda_enter_to_release(struct kvt__cuda_device *device);
 /* The same with a failure told: 0 or a code. A broken device is not entered. */
 int kvt__cuda_enter_or_say(struct kvt__cuda_device *device, char *text, size_t bytes);
 /* Calls that could spoil a graph capture going on elsewhere do no harm on this thread afterwards.

@@ -144,7 +144,7 @@ static void cuda_close(void *arg)
 	struct kvt__cuda_device *device = arg;
 
 	kvt__cuda_watch_stop(device);
-	if (kvt__cuda_enter(device) == CUDA_SUCCESS) {
+	if (kvt__cuda_enter_to_release(device)) {
 		kvt__cuda_marks_fini(device);
 		(void)device->driver->cuEventDestroy(device->health);
 		kvt__cuda_leave(device);

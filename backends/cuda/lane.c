@@ -64,8 +64,7 @@ void kvt__cuda_lane_close(void *arg)
 	struct kvt__cuda_device *device = lane->device;
 	const struct kvt_host *host = device->host;
 
-	/* With the context gone its streams are, too. */
-	if (kvt__cuda_enter(device) == CUDA_SUCCESS) {
+	if (kvt__cuda_enter_to_release(device)) {
 		cuda_streams_destroy(lane);
 		kvt__cuda_leave(device);
 	}
@@ -139,7 +138,7 @@ static int cuda_quiesce(struct kvt__cuda_lane *lane)
 
 	if (lane->in_flight == NULL)
 		return 0;
-	if (kvt__cuda_enter(lane->device) == CUDA_SUCCESS) {
+	if (kvt__cuda_enter_to_release(lane->device)) {
 		for (int way = KVT_GATHER; way <= KVT_SCATTER; way++)
 			(void)d->cuStreamSynchronize(lane->copies[way]);
 		kvt__cuda_leave(lane->device);

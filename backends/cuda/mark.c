@@ -142,7 +142,7 @@ void kvt__cuda_mark_release(void *arg, void *event)
 	struct kvt__cuda_device *device = arg;
 
 	/* What waits for it has taken note of the recording, so it may be recorded anew. */
-	if (cuda_event_keep(device, event) || kvt__cuda_enter(device) != CUDA_SUCCESS)
+	if (cuda_event_keep(device, event) || !kvt__cuda_enter_to_release(device))
 		return;
 	(void)device->driver->cuEventDestroy(event);
 	kvt__cuda_leave(device);

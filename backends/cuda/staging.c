@@ -292,8 +292,7 @@ static void cuda_region_release(struct kvt__cuda_device *device, const void *mem
 	if (region == NULL)
 		return;
 	/* A context that is gone has taken its registrations with it, and so has a fork's child. */
-	if (device->pid == getpid() && !region->borrowed &&
-	    kvt__cuda_enter(device) == CUDA_SUCCESS) {
+	if (device->pid == getpid() && !region->borrowed && kvt__cuda_enter_to_release(device)) {
 		if (region->piece_bytes == 0)
 			(void)device->driver->cuMemFreeHost(region->memory);
 		else

@@ -327,7 +327,7 @@ KVT_API KVT_MUST_CHECK int kvt_store_option_help(const char *uri, kvt_option_hel
 /*
  * Opens the memory that chunks live in: "host" (plain memory), or "cuda" with an ordinal where it
  * is built in. Workers that get no device use plain memory. May block. KVT_EINVAL for an unknown
- * name, KVT_EDEVICE when it cannot be used.
+ * name or ordinal, KVT_EDEVICE when it cannot be used.
  */
 struct kvt_device_options {
 	size_t struct_size;
