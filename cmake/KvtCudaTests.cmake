@@ -46,3 +46,14 @@ function(kvt_cuda_test_left_out short)
 		 COMMAND sh -c "echo 'skipped: the CUDA device was left out of this build'; exit 77")
 	kvt_label_test(${short})
 endfunction()
+
+# Measures the device on a GPU; tests/gpu/pack takes it along.
+if(KVT_HAVE_CUDA)
+	file(GLOB gpu_bench_sources CONFIGURE_DEPENDS ${test_dir}/gpu/*.c)
+	add_executable(gpu_bench ${gpu_bench_sources})
+	target_include_directories(gpu_bench PRIVATE ${PROJECT_SOURCE_DIR}/src)
+	target_include_directories(gpu_bench SYSTEM PRIVATE ${KVT_CUDA_INCLUDE_DIR})
+	set_target_properties(gpu_bench PROPERTIES
+			      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+	target_link_libraries(gpu_bench PRIVATE kvtier::static ${KVT_PRIVATE_LIBS} m)
+endif()
