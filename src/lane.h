@@ -273,8 +273,8 @@ void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req);
 void kvt__ops_feed_hungry(struct kvt__lane *lane);
 
 /* range.c */
-/* A contiguous run of payload bytes that lie together in the caller's memory, or that are absent.
- */
+/* A contiguous run of payload bytes that lie together in the caller's memory (of one slot, unless
+ * op->addressable), or that are absent. */
 struct kvt__piece {
 	uint64_t at, bytes;
 	uint64_t ptr;
