@@ -327,6 +327,7 @@ static void host_memory_waits_for_the_event_as_well(void **state)
 	(void)state;
 	cuda_scene_init(&s, 0, 1 << 20);
 	CU(cuMemHostAlloc(&pinned, 8192, CU_MEMHOSTALLOC_PORTABLE));
+	s.bed.worker_options.lanes = 1;
 	cuda_scene_open(&s, CUDA_STORE_MEM);
 	cuda_scene_place(&s, &device, 1, &page, 1, 20);
 	test_transfer_init_at(&t, 1, &page, 1, 20, pinned, 8192, (uint64_t)(uintptr_t)pinned);
@@ -334,7 +335,14 @@ static void host_memory_waits_for_the_event_as_well(void **state)
 	start(&p, &s, &device, READY_EVENT, &options.ready);
 	CU(cuMemcpyDtoHAsync(t.copies[0].at, device.ptrs[0], t.sizes[0], p.stream));
 	CU(cuEventRecord(p.event, p.stream));
+	test_transfer_poison(&t);
+	test_set_geometry(&s.bed, &t);
 	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, &options));
+	/* The one lane goes on meanwhile. */
+	s.bed.next_id = 10;
+	for (int i = 0; i < 20; i++)
+		test_lookup(&s.bed, t.keys, 1, KVT_STATUS_PENDING);
+	assert_null(test_take_now(s.bed.worker, 1));
 	cuda_producer_release(&p);
 	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
 	cuda_producer_end(&p);

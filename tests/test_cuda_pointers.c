@@ -91,7 +91,7 @@ static void memory_that_is_mapped_piece_by_piece_is_one(void **state)
 
 	(void)state;
 	cuda_scene_init(&s, 0, 1 << 20);
-	CUdeviceptr pieces = cuda_fake->map_pieces(8192, 10);
+	CUdeviceptr pieces = cuda_fake->map_pieces(8192, 10, true);
 	assert_true(pieces != 0);
 	cuda_scene_open(&s, CUDA_STORE_MEM);
 	/* The test sees them through a copy of its own. */
@@ -117,6 +117,44 @@ static void memory_that_is_mapped_piece_by_piece_is_one(void **state)
 	store_fails(&s, &t, 3, "0x");
 	test_bed_close(&s.bed);
 	for (unsigned i = 0; i < 10; i++)
+		CU(cuMemFree(pieces + 8192 * i));
+	test_transfer_fini(&t);
+	cuda_scene_close(&s);
+}
+
+/* Blocks in a row in memory and in the object, of which no copy may reach into two allocations. */
+static void allocations_beside_each_other_are_copied_apart(void **state)
+{
+	static const struct test_group row = {8, 0, 1, {4096}};
+	struct cuda_scene s;
+	struct test_transfer t;
+
+	(void)state;
+	cuda_scene_init(&s, 0, 1 << 20);
+	CUdeviceptr pieces = cuda_fake->map_pieces(8192, 4, false);
+	assert_true(pieces != 0);
+	cuda_scene_open(&s, CUDA_STORE_MEM);
+	cuda_scene_place(&s, &t, 8, &row, 1, 5);
+	test_transfer_fill(&t);
+	for (uint64_t i = 0; i < t.transfer.copy_count; i++) {
+		t.ptrs[i] = pieces + 4096 * i;
+		CU(cuMemcpyHtoD(t.ptrs[i], t.copies[i].at, t.sizes[i]));
+	}
+	uint64_t before = cuda_fake->counts().fragments;
+	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, NULL));
+	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
+	assert_int_equal(cuda_fake->counts().fragments - before, 4);
+	assert_ok(kvt_worker_submit_load(s.bed.worker, 2, &t.transfer, NULL));
+	assert_result(KVT_STATUS_LOADED, test_take(s.bed.worker, 2));
+	test_transfer_poison(&t);
+	for (uint64_t i = 0; i < t.transfer.copy_count; i++)
+		CU(cuMemcpyDtoH(t.copies[i].at, t.ptrs[i], t.sizes[i]));
+	test_transfer_check(&t);
+	/* One block may not reach into two either. */
+	t.ptrs[0] = pieces + 8192 - 100;
+	store_fails(&s, &t, 3, "ends");
+	test_bed_close(&s.bed);
+	for (unsigned i = 0; i < 4; i++)
 		CU(cuMemFree(pieces + 8192 * i));
 	test_transfer_fini(&t);
 	cuda_scene_close(&s);
@@ -150,20 +188,30 @@ static void memory_that_was_freed_is_refused(void **state)
 
 static void staging_in_pieces_is_never_crossed_by_a_copy(void **state)
 {
-	static const struct test_group large = {40, 0, 1, {60000}};
+	static const struct test_group large = {3, 0, 1, {8 << 20}};
 	struct cuda_scene s;
 	struct test_transfer t;
 
 	(void)state;
-	cuda_scene_init(&s, 0, 4 << 20);
-	/* One call gets at most 16 MiB: the buffers lie across the pieces' ends. */
+	cuda_scene_init(&s, 0, 25 << 20);
+	/* One call gets at most 16 MiB, and the second buffer of 8 MiB and a trailer lies across
+	 * the end of the first piece. */
 	cuda_fake->limit_pinned(0, 16 << 20);
 	s.bed.worker_options.staging_bytes = 40 << 20;
 	s.bed.worker_options.part_bytes = 8 << 20;
 	cuda_scene_open(&s, CUDA_STORE_MEM);
 	assert_true(cuda_fake->counts().registrations >= s.before.registrations + 3);
-	cuda_scene_place(&s, &t, 40, &large, 1, 5);
-	cuda_scene_store(&s, &t, KVT_STATUS_STORED);
+	cuda_scene_place(&s, &t, 1, &large, 1, 5);
+	test_transfer_poison(&t);
+	test_transfer_fill(&t);
+	cuda_scene_push(&s, &t);
+	cuda_fake->hold(FAKE_CUDA_TO_HOST);
+	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, NULL));
+	while (test_stats(s.bed.worker).staging_used_bytes < 3 * (8 << 20))
+		;
+	cuda_fake->release();
+	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
+	s.bed.next_id = 2;
 	cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
 	test_transfer_fini(&t);
 	cuda_scene_close(&s);
@@ -238,6 +286,7 @@ int main(void)
 		cmocka_unit_test(memory_of_the_other_device_is_refused),
 		cmocka_unit_test(two_devices_work_side_by_side),
 		cmocka_unit_test(memory_that_is_mapped_piece_by_piece_is_one),
+		cmocka_unit_test(allocations_beside_each_other_are_copied_apart),
 		cmocka_unit_test(memory_that_was_freed_is_refused),
 		cmocka_unit_test(staging_in_pieces_is_never_crossed_by_a_copy),
 		cmocka_unit_test(callers_without_a_context_still_have_none),

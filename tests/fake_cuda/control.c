@@ -192,10 +192,10 @@ static void set_capturing(CUstream stream, bool capturing)
 	unlock();
 }
 
-static CUdeviceptr map_pieces(size_t piece_bytes, unsigned count)
+static CUdeviceptr map_pieces(size_t piece_bytes, unsigned count, bool joined)
 {
 	lock();
-	CUdeviceptr ptr = fake__map_pieces_locked(piece_bytes, count);
+	CUdeviceptr ptr = fake__map_pieces_locked(piece_bytes, count, joined);
 	unlock();
 	return ptr;
 }

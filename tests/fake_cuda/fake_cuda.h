@@ -77,9 +77,10 @@ struct fake_cuda {
 
 	/* Whether a stream that the test has made is being captured. */
 	void (*set_capturing)(CUstream stream, bool capturing);
-	/* Device memory of the current context that is mapped piece by piece (multiples of 4,096)
-	 * to addresses in a row; each piece goes by cuMemFree. 0 when there is none. */
-	CUdeviceptr (*map_pieces)(size_t piece_bytes, unsigned count);
+	/* Device memory of the current context at addresses in a row: mapped piece by piece, or
+	 * allocations that lie beside each other. piece_bytes is a multiple of 4,096; each piece
+	 * goes by cuMemFree. 0 when there is none. */
+	CUdeviceptr (*map_pieces)(size_t piece_bytes, unsigned count, bool joined);
 	/* Where the test sees device memory; NULL for what is none. */
 	void *(*view)(CUdeviceptr ptr);
 	/* Whether an operation that is not finished reads or writes this memory. */

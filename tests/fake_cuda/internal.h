@@ -130,7 +130,7 @@ struct fake_memory *fake__memory_find_locked(uint64_t ptr);
  * allocation. Other host memory stands for itself. */
 uint8_t *fake__resolve_locked(uint64_t ptr, size_t bytes);
 /* Pieces beside each other, each to be freed by cuMemFree; 0 when there is no memory. */
-CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count);
+CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count, bool joined);
 bool fake__touches_locked(uint64_t ptr, size_t bytes);
 
 /* Drops what belongs to a context; whether there was any. */

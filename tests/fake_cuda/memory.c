@@ -108,7 +108,7 @@ static struct fake_memory *take_locked(uint64_t ptr, unsigned kinds)
 
 /* ---- Device memory ---- */
 
-static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes, size_t piece_bytes)
+static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes, size_t piece_bytes, bool joined)
 {
 	size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE;
 	int fd = bytes != 0 ? memfd_create("fake GPU memory", MFD_CLOEXEC) : -1;
@@ -132,7 +132,7 @@ static CUresult device_alloc(CUdeviceptr *ptrp, size_t bytes, size_t piece_bytes
 		struct fake_memory *m =
 			add_locked(FAKE_DEVICE, (uintptr_t)guard + at, piece, (uint8_t *)view + at);
 
-		m->piece = piece_bytes != bytes;
+		m->piece = joined;
 	}
 	*ptrp = (uintptr_t)guard;
 	return CUDA_SUCCESS;
@@ -143,7 +143,7 @@ FAKE_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr *ptrp, size_t bytes)
 	CUresult result = fake__enter("cuMemAlloc", FAKE_CONTEXT);
 
 	if (result == CUDA_SUCCESS)
-		result = device_alloc(ptrp, bytes, bytes);
+		result = device_alloc(ptrp, bytes, bytes, false);
 	return fake__leave(result);
 }
 
@@ -202,12 +202,12 @@ FAKE_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr ptr)
 	return fake__leave(result);
 }
 
-CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count)
+CUdeviceptr fake__map_pieces_locked(size_t piece_bytes, unsigned count, bool joined)
 {
 	CUdeviceptr ptr = 0;
 
 	if (fake__current() == NULL ||
-	    device_alloc(&ptr, piece_bytes * count, piece_bytes) != CUDA_SUCCESS)
+	    device_alloc(&ptr, piece_bytes * count, piece_bytes, joined) != CUDA_SUCCESS)
 		return 0;
 	return ptr;
 }
