@@ -237,6 +237,8 @@ int kvt__cuda_copy(void *arg, struct kvt_device_io *io)
 	(void)device->driver->cuStreamSynchronize(lane->copies[io->direction]);
 	if (error == 0)
 		error = notice_error;
+	if (error == 0) /* broken by a call elsewhere: the copies may have been dropped */
+		error = kvt__cuda_check_broken(device, io->detail_buffer, io->detail_bytes);
 out:
 	kvt__cuda_leave(device);
 	return error;
