@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const struct test_group page = {1, 0, 1, {4096}};
 
@@ -165,6 +167,126 @@ static void a_worker_is_destroyed_whose_context_was_lost_with_work_in_flight(voi
 	cuda_fake->reset();
 }
 
+/* Loads with plain memory what a store on the device said to have stored. */
+static void check_stored(struct cuda_scene *s, const struct kvt_result *result,
+			 const struct test_group *group, uint64_t seed)
+{
+	struct test_bed bed;
+	struct test_transfer t;
+	char *uri = test_format("file:%s/kv", s->directory);
+
+	test_bed_init(&bed);
+	test_bed_open(&bed, uri);
+	test_transfer_init(&t, 1, group, 1, seed);
+	assert_ok(kvt_worker_submit_load(bed.worker, 1, &t.transfer, NULL));
+	struct kvt_result *loaded = test_take(bed.worker, 1);
+	for (uint64_t k = 0; k < result->key_count; k++) {
+		if (result->key_status[k] != KVT_STATUS_STORED) {
+			assert_int_equal(result->key_status[k], KVT_STATUS_FAILED);
+			assert_int_equal(result->key_error[k], KVT_EDEVICE);
+			continue;
+		}
+		assert_int_equal(loaded->key_status[k], KVT_STATUS_LOADED);
+		assert_true(test_transfer_key_ok(&t, k));
+	}
+	kvt_result_release(loaded);
+	test_transfer_fini(&t);
+	test_bed_close(&bed);
+	free(uri);
+}
+
+static void what_was_stored_or_loaded_before_the_loss_is_right(void **state)
+{
+	static const struct test_group many = {24, 0, 1, {3000}};
+	struct test_random random = {test_seed(1)};
+
+	(void)state;
+	for (int round = 0; round < 60; round++) {
+		struct cuda_scene s;
+		struct test_transfer out, in;
+		struct kvt_result *result;
+		cuda_scene_init(&s, 0, 1 << 20);
+		s.bed.worker_options.lanes = 4;
+		cuda_scene_open(&s, CUDA_STORE_FILE);
+		cuda_scene_place(&s, &out, 1, &many, 1, 5);
+		cuda_scene_place(&s, &in, 1, &many, 1, 6);
+		cuda_scene_store(&s, &in, KVT_STATUS_STORED);
+		test_transfer_poison(&in);
+		cuda_scene_push(&s, &in);
+		test_transfer_fill(&out);
+		cuda_scene_push(&s, &out);
+		cuda_fake->fail_call(NULL, 1 + (unsigned)test_random_below(&random, 400), 1,
+				     CUDA_ERROR_ILLEGAL_ADDRESS);
+		assert_ok(kvt_worker_submit_store(s.bed.worker, 100, &out.transfer, NULL));
+		assert_ok(kvt_worker_submit_load(s.bed.worker, 101, &in.transfer, NULL));
+		result = test_take(s.bed.worker, 101);
+		memcpy(in.memory, cuda_fake->view(cuda_scene_ptr(&s, &in)), in.memory_bytes);
+		for (uint64_t k = 0; k < result->key_count; k++)
+			if (result->key_status[k] == KVT_STATUS_LOADED)
+				assert_true(test_transfer_key_ok(&in, k));
+			else
+				assert_int_equal(result->key_error[k], KVT_EDEVICE);
+		kvt_result_release(result);
+		result = test_take(s.bed.worker, 100);
+		cuda_fake->fail_call(NULL, 0, 0, CUDA_SUCCESS);
+		check_stored(&s, result, &many, 5);
+		kvt_result_release(result);
+		test_transfer_fini(&out);
+		test_transfer_fini(&in);
+		cuda_scene_close(&s);
+		cuda_fake->reset();
+	}
+}
+
+static int child(struct cuda_scene *s, struct kvt_stream_completion *completion)
+{
+	unsigned calls = cuda_fake->counts().calls;
+
+	if (kvt_worker_submit_lookup(s->bed.worker, 1, NULL, 0, NULL) != KVT_EFORK)
+		return 1;
+	if (kvt_stream_completion_done(completion) != KVT_EFORK)
+		return 2;
+	kvt_stream_completion_release(completion);
+	if (kvt_worker_destroy(s->bed.worker, -1) != 0)
+		return 3;
+	if (kvt_store_close(s->bed.store) != 0)
+		return 4;
+	if (kvt_device_close(s->bed.device) != 0)
+		return 5;
+	return cuda_fake->counts().calls != calls ? 6 : 0;
+}
+
+static void a_forked_child_lets_go_without_a_call_of_the_driver(void **state)
+{
+	struct cuda_scene s;
+	struct test_transfer t;
+	struct kvt_stream_completion *completion;
+	int status = 0;
+
+	(void)state;
+	cuda_scene_init(&s, 0, 1 << 20);
+	cuda_scene_open(&s, CUDA_STORE_FILE);
+	cuda_scene_place(&s, &t, 1, &page, 1, 5);
+	cuda_scene_store(&s, &t, KVT_STATUS_STORED);
+	assert_ok(kvt_stream_completion_create(s.bed.device, NULL, &completion));
+	assert_true(cuda_fake->idle());
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(TEST_LIMIT_MS / 1000);
+		_exit(child(&s, completion));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	/* The parent goes on. */
+	assert_ok(kvt_stream_completion_wait(completion, TEST_LIMIT_MS));
+	kvt_stream_completion_release(completion);
+	cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
+	test_transfer_fini(&t);
+	cuda_scene_close(&s);
+}
+
 /* ---- Pinned memory ---- */
 
 static void create_fails_without_pinned_memory_and_names_the_option(void **state)
@@ -235,6 +357,8 @@ int main(void)
 		cmocka_unit_test(jobs_that_wait_for_an_event_end_with_the_context),
 		cmocka_unit_test(the_other_device_goes_on),
 		cmocka_unit_test(a_worker_is_destroyed_whose_context_was_lost_with_work_in_flight),
+		cmocka_unit_test(what_was_stored_or_loaded_before_the_loss_is_right),
+		cmocka_unit_test(a_forked_child_lets_go_without_a_call_of_the_driver),
 		cmocka_unit_test(create_fails_without_pinned_memory_and_names_the_option),
 		cmocka_unit_test(memory_of_the_callers_that_cannot_be_pinned_is_left_alone),
 	};

@@ -218,6 +218,35 @@ static void what_is_no_stream_of_the_device_is_refused(void **state)
 	cuda_scene_close(&s);
 }
 
+static void what_is_no_event_fails_its_job_alone(void **state)
+{
+	struct cuda_scene s;
+	struct test_transfer t;
+	struct kvt_submit_options options = KVT_INIT(options);
+	CUevent gone;
+
+	(void)state;
+	cuda_scene_init(&s, 0, 1 << 20);
+	cuda_scene_open(&s, CUDA_STORE_MEM);
+	cuda_scene_place(&s, &t, 1, &page, 1, 5);
+	CU(cuEventCreate(&gone, CU_EVENT_DISABLE_TIMING));
+	CU(cuEventDestroy(gone));
+	options.ready.kind = KVT_READY_EVENT;
+	options.ready.handle = gone;
+	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, &options));
+	struct kvt_result *result = test_take(s.bed.worker, 1);
+	assert_non_null(strstr(result->detail, "CUDA_ERROR_INVALID_HANDLE"));
+	assert_result_error(KVT_STATUS_FAILED, KVT_EINVAL, result);
+	options.ready.kind = KVT_READY_FD;
+	options.ready.fd = 0;
+	if (kvt_worker_submit_store(s.bed.worker, 2, &t.transfer, &options) == 0)
+		assert_result_error(KVT_STATUS_FAILED, KVT_EINVAL, test_take(s.bed.worker, 2));
+	s.bed.next_id = 3;
+	cuda_scene_store(&s, &t, KVT_STATUS_STORED);
+	test_transfer_fini(&t);
+	cuda_scene_close(&s);
+}
+
 static void events_of_the_other_device_are_waited_for(void **state)
 {
 	struct cuda_scene s[2];
@@ -259,6 +288,7 @@ int main(void)
 		cmocka_unit_test(many_completions_make_few_events),
 		cmocka_unit_test(a_context_that_is_lost_ends_the_wait),
 		cmocka_unit_test(what_is_no_stream_of_the_device_is_refused),
+		cmocka_unit_test(what_is_no_event_fails_its_job_alone),
 		cmocka_unit_test(events_of_the_other_device_are_waited_for),
 	};
 	int skipped = cuda_scene_start(true);
