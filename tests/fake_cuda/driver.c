@@ -30,6 +30,16 @@ static void thread_ended(void *state)
 	free(thread);
 }
 
+static void before_fork(void)
+{
+	pthread_mutex_lock(&fake.lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&fake.lock);
+}
+
 __attribute__((constructor)) static void library_loaded(void)
 {
 	pthread_condattr_t attributes;
@@ -38,7 +48,9 @@ __attribute__((constructor)) static void library_loaded(void)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&fake.changed, &attributes);
 	pthread_condattr_destroy(&attributes);
-	if (pthread_key_create(&thread_key, thread_ended) != 0)
+	/* A child may ask for the counts. */
+	if (pthread_key_create(&thread_key, thread_ended) != 0 ||
+	    pthread_atfork(before_fork, after_fork, after_fork) != 0)
 		abort();
 	fake_cuda_control()->reset();
 }
