@@ -11,6 +11,8 @@ static const struct test_group page = {1, 0, 1, {4096}};
 static void store_fails(struct cuda_scene *s, struct test_transfer *t, uint64_t id,
 			const char *text)
 {
+	uint64_t before = cuda_fake->counts().fragments;
+
 	assert_ok(kvt_worker_submit_store(s->bed.worker, id, &t->transfer, NULL));
 	struct kvt_result *result = test_take(s->bed.worker, id);
 	assert_int_equal(result->key_status[0], KVT_STATUS_FAILED);
@@ -18,7 +20,8 @@ static void store_fails(struct cuda_scene *s, struct test_transfer *t, uint64_t 
 	if (!strstr(result->detail, text))
 		fail_msg("\"%s\" is not in \"%s\"", text, result->detail);
 	kvt_result_release(result);
-	assert_int_equal(cuda_fake->counts().pending, 0);
+	if (t->transfer.key_count == 1)
+		assert_int_equal(cuda_fake->counts().fragments, before);
 }
 
 static void memory_of_the_other_device_is_refused(void **state)
