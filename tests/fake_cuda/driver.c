@@ -40,7 +40,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-__attribute__((constructor)) static void library_loaded(void)
+static void init_changed(void)
 {
 	pthread_condattr_t attributes;
 
@@ -48,9 +48,21 @@ __attribute__((constructor)) static void library_loaded(void)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&fake.changed, &attributes);
 	pthread_condattr_destroy(&attributes);
+}
+
+/* The threads that wait are not in the child. */
+static void after_fork_in_child(void)
+{
+	init_changed();
+	after_fork();
+}
+
+__attribute__((constructor)) static void library_loaded(void)
+{
+	init_changed();
 	/* A child may ask for the counts. */
 	if (pthread_key_create(&thread_key, thread_ended) != 0 ||
-	    pthread_atfork(before_fork, after_fork, after_fork) != 0)
+	    pthread_atfork(before_fork, after_fork, after_fork_in_child) != 0)
 		abort();
 	fake_cuda_control()->reset();
 }
