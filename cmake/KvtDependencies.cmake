@@ -4,7 +4,7 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-set(KVT_DEPENDENCIES "jansson>=2.12" "libisal>=2.20")
+set(KVT_DEPENDENCIES "jansson>=2.12" "libisal>=2.20" "libmd>=1.0")
 if(KVT_URING)
 	list(APPEND KVT_DEPENDENCIES "liburing>=2.0")
 endif()

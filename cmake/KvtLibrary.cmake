@@ -11,6 +11,10 @@ if(KVT_S3)
 	file(GLOB s3_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backends/s3/*.c)
 	list(APPEND core_sources ${s3_sources})
 endif()
+if(KVT_HAVE_CUDA)
+	file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/backends/cuda/*.c)
+	list(APPEND core_sources ${cuda_sources})
+endif()
 set(export_map ${PROJECT_SOURCE_DIR}/src/kvtier.map)
 
 add_library(kvtier_objects OBJECT ${core_sources})
@@ -20,10 +24,16 @@ target_compile_definitions(kvtier_objects PRIVATE KVT_MODULE_DIR="${KVT_MODULE_D
 if(KVT_URING)
 	target_compile_definitions(kvtier_objects PRIVATE KVT_HAVE_URING=1)
 endif()
+set(registry ${PROJECT_SOURCE_DIR}/src/registry.c)
 if(KVT_S3 AND EXISTS ${PROJECT_SOURCE_DIR}/backends/s3/s3.c)
-	set_source_files_properties(
-		${PROJECT_SOURCE_DIR}/src/registry.c PROPERTIES COMPILE_DEFINITIONS
-		"KVT_BUILTIN_BACKENDS=X(file) X(mem) X(fault) X(s3)")
+	set_property(SOURCE ${registry} APPEND PROPERTY COMPILE_DEFINITIONS
+		     "KVT_BUILTIN_BACKENDS=X(file) X(mem) X(fault) X(s3)")
+endif()
+if(KVT_HAVE_CUDA)
+	set_property(SOURCE ${registry} APPEND PROPERTY COMPILE_DEFINITIONS
+		     "KVT_BUILTIN_DEVICES=X(host) X(cuda)")
+	# The toolkit's headers are not held to our warnings.
+	target_include_directories(kvtier_objects SYSTEM PRIVATE ${KVT_CUDA_INCLUDE_DIR})
 endif()
 # For their include folders and definitions; the libraries below link them.
 target_link_libraries(kvtier_objects PRIVATE ${KVT_PRIVATE_LIBS})

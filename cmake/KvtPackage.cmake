@@ -34,7 +34,7 @@ set(CPACK_COMPONENT_LIB_DESCRIPTION "${PROJECT_DESCRIPTION}: shared library")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libkvtier-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libkvtier${soname_version} (= ${PROJECT_VERSION}), libjansson-dev, libisal-dev")
+    "libkvtier${soname_version} (= ${PROJECT_VERSION}), libjansson-dev, libmd-dev, libisal-dev")
 if(KVT_URING)
 	string(APPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS ", liburing-dev")
 endif()

@@ -75,10 +75,13 @@ if(KVT_S3)
 	pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd>=0.9.75)
 endif()
 
-# Sources that only a build with the S3 backend can use are named for it.
+# Sources that only a build with the S3 backend, or with the CUDA device, can use are named for it.
 function(kvt_filter_sources list)
 	if(NOT KVT_S3)
 		list(FILTER ${list} EXCLUDE REGEX "/[^/]*(s3|http)[^/]*\\.c$")
+	endif()
+	if(NOT KVT_HAVE_CUDA)
+		list(FILTER ${list} EXCLUDE REGEX "/(test_)?cuda_[^/]*\\.c$")
 	endif()
 	set(${list} "${${list}}" PARENT_SCOPE)
 endfunction()
@@ -87,6 +90,7 @@ if(KVT_TESTS)
 	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka>=1.1.5)
 	# Digests are compared with OpenSSL's.
 	pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto>=1.1.1)
+	include(KvtCudaTests)
 
 	# Modules that only tests load, most of them broken in one way each.
 	file(GLOB module_sources CONFIGURE_DEPENDS ${test_dir}/modules/*.c)
@@ -123,6 +127,9 @@ if(KVT_TESTS)
 		kvt_test_program(kvtier_test_support)
 		target_link_libraries(kvtier_test_support PUBLIC PkgConfig::CMOCKA
 				      PkgConfig::CRYPTO)
+		if(KVT_HAVE_CUDA)
+			kvt_cuda_test_program(kvtier_test_support)
+		endif()
 	endif()
 
 	# Shared objects that tests load as modules or see refused.
@@ -153,7 +160,19 @@ if(KVT_TESTS)
 		endif()
 		add_test(NAME ${short} COMMAND ${name})
 		kvt_label_test(${short})
+		if(name MATCHES "^test_cuda_")
+			kvt_cuda_test_program(${name})
+			kvt_cuda_test(${name} ${short})
+		endif()
 	endforeach()
+	if(NOT KVT_HAVE_CUDA)
+		file(GLOB cuda_tests CONFIGURE_DEPENDS ${test_dir}/test_cuda_*.c)
+		foreach(source ${cuda_tests})
+			get_filename_component(name ${source} NAME_WE)
+			string(REGEX REPLACE "^test_" "" short ${name})
+			kvt_cuda_test_left_out(${short})
+		endforeach()
+	endif()
 
 	set(test_environment
 	    KVT_SOURCE_DIR=${PROJECT_SOURCE_DIR}

@@ -102,6 +102,11 @@ static void job_complete_locked(struct kvt_worker *w, struct kvt__job *job,
 	if (job->lookup_flags & KVT_LOOKUP_PREFIX)
 		cut_prefix(job);
 	job->complete = true;
+	if (job->mark) {
+		job->mark->next = after->marks;
+		after->marks = job->mark;
+		job->mark = NULL;
+	}
 	live_unlink(w, job);
 	w->jobs_completed++;
 	if (r->kind == KVT_JOB_OPS) {
@@ -445,6 +450,11 @@ void kvt__after_run(struct kvt_worker *w, struct kvt__after *after)
 		struct kvt__detail *d = after->details;
 		after->details = d->next;
 		kvt__free(&w->env, d);
+	}
+	while (after->marks) {
+		struct kvt__mark *mark = after->marks;
+		after->marks = mark->next;
+		kvt__mark_destroy(&w->env, w->device, mark);
 	}
 	while (after->files) {
 		struct kvt_io_completion *c = after->files;

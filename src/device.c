@@ -47,6 +47,38 @@ out_free:
 	return error;
 }
 
+int kvt_device_probe(const struct kvt_device_options *options, kvt_probe_fn callback, void *context)
+{
+	struct kvt_device_options o;
+	struct kvt_device_ops ops;
+	struct kvt_device *device = NULL;
+	struct kvt__env env = {0};
+	int error;
+
+	if (callback == NULL)
+		return kvt__fail(KVT_EINVAL, "kvt_device_probe: callback: NULL");
+	error = kvt__copy_options(&o, sizeof(o), options,
+				  offsetof(struct kvt_device_options, ordinal),
+				  "kvt_device_options");
+	if (error == 0)
+		error = kvt__device_find(o.name != NULL ? o.name : "host", &ops);
+	if (error != 0)
+		return error;
+	callback(context, "device", ops.name, 0);
+	if (ops.probe == NULL) {
+		error = kvt_device_open(&o, &device);
+		if (error == 0)
+			error = kvt_device_close(device);
+		return error;
+	}
+	error = kvt__env_init(&env, &o.hooks);
+	if (error != 0)
+		return error;
+	error = ops.probe(&env.host, o.ordinal, callback, context);
+	kvt__env_fini(&env);
+	return error;
+}
+
 int kvt_device_close(struct kvt_device *device)
 {
 	struct kvt__env outer = {0};
@@ -60,7 +92,9 @@ int kvt_device_close(struct kvt_device *device)
 		uint32_t users = atomic_load(&device->users);
 
 		if (users != 0)
-			return kvt__fail(KVT_EBUSY, "kvt_device_close: %u workers use the device",
+			return kvt__fail(KVT_EBUSY,
+					 "kvt_device_close: %u workers and stream completions use "
+					 "the device",
 					 users);
 		device->ops.close(device->device);
 	}

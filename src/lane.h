@@ -31,7 +31,8 @@ typedef void (*kvt__then_fn)(struct kvt__req *req);
 enum kvt__stage {
 	KVT__STAGE_NONE = 0,
 	KVT__STAGE_BUFFER, /* waits for staging memory */
-	KVT__STAGE_COPY,   /* the device copies, or orders */
+	KVT__STAGE_COPY,   /* the device copies */
+	KVT__STAGE_ORDER,  /* the device orders: given up when canceled or late */
 	KVT__STAGE_IO,	   /* the backend has it */
 	KVT__STAGE_BUSY,   /* to be submitted after the next completion */
 	KVT__STAGE_DELAY,  /* to be submitted again at retry_at_ns */
@@ -202,7 +203,7 @@ struct kvt__lane {
 	uint32_t requests_free_count;
 	struct kvt__req *ready_first, *ready_last;
 	struct kvt__req *busy_first, *busy_last;
-	struct kvt__req *waiting; /* BUFFER, DELAY and PAUSE: looked at for time and cancel */
+	struct kvt__req *waiting; /* BUFFER, ORDER, DELAY, PAUSE: looked at for time and cancel */
 	struct kvt__op *ops_free;
 	struct kvt__op *hungry_first, *hungry_last;
 	struct kvt__op *config; /* makes or compares config.json */
@@ -272,8 +273,8 @@ void kvt__op_give_request(struct kvt__op *op, struct kvt__req *req);
 void kvt__ops_feed_hungry(struct kvt__lane *lane);
 
 /* range.c */
-/* A contiguous run of payload bytes that lie together in the caller's memory, or that are absent.
- */
+/* A contiguous run of payload bytes that lie together in the caller's memory (of one slot, unless
+ * op->addressable), or that are absent. */
 struct kvt__piece {
 	uint64_t at, bytes;
 	uint64_t ptr;

@@ -10,10 +10,12 @@
  */
 #include "name.h"
 
+#include <sys/types.h>
+
+#include <sha2.h>
 #include <string.h>
 
 #include "canonical.h"
-#include "sha256.h"
 
 #define MAX_HASH_BYTES	    64u
 #define MAX_COMPONENT_BYTES 255u
@@ -154,9 +156,12 @@ static int check_ready_made(const char *name)
 
 static void take_digest(struct kvt__namespace *ns)
 {
-	uint8_t whole[KVT__SHA256_BYTES];
+	uint8_t whole[SHA256_DIGEST_LENGTH];
+	SHA2_CTX sha;
 
-	kvt__sha256(ns->canonical, strlen(ns->canonical), whole);
+	SHA256Init(&sha);
+	SHA256Update(&sha, (const uint8_t *)ns->canonical, strlen(ns->canonical));
+	SHA256Final(whole, &sha);
 	memcpy(ns->digest, whole, sizeof(ns->digest));
 }
 

@@ -278,14 +278,14 @@ static void fail_item(struct kvt__lane *lane, struct kvt__item *item)
 
 static void go(struct kvt__req *req);
 
-static int check_piece(struct kvt__op *op, uint64_t ptr, uint64_t bytes)
+static int check_piece(struct kvt__op *op, uint64_t ptr, uint64_t bytes, bool *addressablep)
 {
 	char detail[KVT__DETAIL_BYTES] = "";
 	int answer = op->lane->worker->device->ops.check(op->lane->device_lane, ptr, bytes, detail,
 							 sizeof(detail));
 	if (answer < 0)
 		kvt__op_fail(op, KVT_STATUS_FAILED, answer, detail);
-	op->addressable &= answer == 1;
+	*addressablep &= answer == 1;
 	return answer < 0 ? answer : 0;
 }
 
@@ -294,22 +294,28 @@ static int check_piece(struct kvt__op *op, uint64_t ptr, uint64_t bytes)
 static int check_memory(struct kvt__op *op)
 {
 	const struct kvt_device_ops *ops = &op->lane->worker->device->ops;
-	op->addressable = true;
-	if ((ops->capabilities & KVT_DEVICE_HOST_MEMORY) || !ops->check)
+	bool addressable = true;
+	op->addressable = (ops->capabilities & KVT_DEVICE_HOST_MEMORY) || !ops->check;
+	if (op->addressable)
 		return 0;
+	if (ops->check_begin)
+		ops->check_begin(op->lane->device_lane, op->job->number);
 	/* Ops of a raw load may overlap in the file: each is looked at by itself. */
 	for (size_t i = 0; op->raw && i < op->raw->op_count; i++) {
-		int error = check_piece(op, op->raw->ops[i].device_ptr, op->raw->ops[i].size_bytes);
+		int error = check_piece(op, op->raw->ops[i].device_ptr, op->raw->ops[i].size_bytes,
+					&addressable);
 		if (error)
 			return error;
 	}
 	uint64_t at = 0, end = op->raw ? 0 : op->layout.payload_bytes;
 	struct kvt__piece piece;
 	while (kvt__op_piece(op, &at, end, &piece)) {
-		int error = piece.present ? check_piece(op, piece.ptr, piece.bytes) : 0;
+		int error =
+			piece.present ? check_piece(op, piece.ptr, piece.bytes, &addressable) : 0;
 		if (error)
 			return error;
 	}
+	op->addressable = addressable;
 	return 0;
 }
 

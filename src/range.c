@@ -55,7 +55,9 @@ static bool chunk_piece(const struct kvt__op *op, uint64_t *at, uint64_t end,
 		piece->ptr = slot_ptr(op, ref, block) + (*at - slot_at);
 		stop = slot_at + size;
 		uint32_t last = op->chunk.first_slot + op->chunk.block_count;
-		while (stop < end && ++block < last &&
+		/* Neighbours in a device's memory may be of two allocations, which only the device
+		 * knows. */
+		while (op->addressable && stop < end && ++block < last &&
 		       slot_ptr(op, ref, block) == piece->ptr + (stop - *at))
 			stop += size;
 	} else {

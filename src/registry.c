@@ -198,6 +198,15 @@ static int device_check(const struct kvt_device_ops *ops, const char *what,
 				 "%s: check: NULL, expected a function without the capability "
 				 "KVT_DEVICE_HOST_MEMORY",
 				 what);
+	if (padded->mark != NULL && (padded->mark_query == NULL || padded->mark_release == NULL))
+		return kvt__fail(KVT_EINVAL,
+				 "%s: %s: NULL, expected a function beside one for mark", what,
+				 padded->mark_query == NULL ? "mark_query" : "mark_release");
+	if (padded->staging_register != NULL && padded->staging_unregister == NULL)
+		return kvt__fail(KVT_EINVAL,
+				 "%s: staging_unregister: NULL, expected a function beside one for "
+				 "staging_register",
+				 what);
 	return 0;
 }
 

@@ -261,14 +261,19 @@ static void copy_landed(struct kvt__req *req)
 static void copy_complete(struct kvt_device_io *io)
 {
 	struct kvt__req *req = io->owner;
+	if (req->stage == KVT__STAGE_ORDER)
+		unlink_waiting(req);
 	req->lane->copies_in_flight--;
 	copy_landed(req);
 }
 
-static void device_answer(struct kvt__req *req, int answer)
+static void device_answer(struct kvt__req *req, enum kvt__stage stage, int answer)
 {
 	if (answer == KVT_DEVICE_QUEUED) {
-		req->stage = KVT__STAGE_COPY;
+		if (stage == KVT__STAGE_ORDER)
+			push_waiting(req, stage);
+		else
+			req->stage = (uint8_t)stage;
 		req->lane->copies_in_flight++;
 		return;
 	}
@@ -292,20 +297,23 @@ void kvt__req_copy(struct kvt__req *req, enum kvt_copy_direction direction, uint
 	req->copy.result = 0;
 	req->detail[0] = '\0';
 	req->started_ns = kvt__now_ns();
-	device_answer(req, lane->worker->device->ops.copy(lane->device_lane, &req->copy));
+	device_answer(req, KVT__STAGE_COPY,
+		      lane->worker->device->ops.copy(lane->device_lane, &req->copy));
 }
 
 void kvt__req_order(struct kvt__req *req, bool for_cpu, kvt__then_fn then)
 {
 	struct kvt__lane *lane = req->lane;
 	req->then = then;
+	req->copy.direction = req->op->is_store ? KVT_GATHER : KVT_SCATTER;
 	req->copy.copies = NULL;
 	req->copy.copy_count = 0;
 	req->copy.result = 0;
 	req->detail[0] = '\0';
 	req->started_ns = kvt__now_ns();
-	device_answer(req, lane->worker->device->ops.order(lane->device_lane, &req->op->job->ready,
-							   for_cpu, &req->copy));
+	device_answer(req, KVT__STAGE_ORDER,
+		      lane->worker->device->ops.order(lane->device_lane, &req->op->job->ready,
+						      for_cpu, &req->copy));
 }
 
 static void submit(struct kvt__req *req);
@@ -465,7 +473,9 @@ void kvt__requests_resubmit_busy(struct kvt__lane *lane)
 static int wait_over(struct kvt__req *req, int64_t now, int64_t *nextp)
 {
 	int stopped = req->must ? 0 : kvt__op_stopped(req->op);
-	int64_t until = req->stage == KVT__STAGE_BUFFER ? req->buffer_until_ns : req->retry_at_ns;
+	int64_t until = req->stage == KVT__STAGE_BUFFER	 ? req->buffer_until_ns
+			: req->stage == KVT__STAGE_ORDER ? INT64_MAX
+							 : req->retry_at_ns;
 	if (stopped)
 		return stopped;
 	if (now >= until)
@@ -475,6 +485,18 @@ static int wait_over(struct kvt__req *req, int64_t now, int64_t *nextp)
 	if (until < *nextp)
 		*nextp = until;
 	return 0;
+}
+
+/* When the ordering's completion is already due, it comes as usual. */
+static void order_over(struct kvt__req *req, int over)
+{
+	struct kvt__lane *lane = req->lane;
+	if (lane->worker->device->ops.order_cancel(lane->device_lane, &req->copy) != 0)
+		return;
+	unlink_waiting(req);
+	lane->copies_in_flight--;
+	req->result = over;
+	push_ready(req);
 }
 
 int64_t kvt__requests_check_waiting(struct kvt__lane *lane)
@@ -494,6 +516,8 @@ int64_t kvt__requests_check_waiting(struct kvt__lane *lane)
 					 req->op->name, (unsigned long long)req->staging.bytes);
 				push_ready(req);
 			}
+		} else if (over && req->stage == KVT__STAGE_ORDER) {
+			order_over(req, over);
 		} else if (over && req->stage == KVT__STAGE_DELAY && over == 1) {
 			unlink_waiting(req);
 			submit(req);

@@ -38,6 +38,7 @@ struct kvt__staging {
 	struct kvt__env *env;
 	struct kvt_device *device;
 	uint8_t *memory;
+	bool given; /* memory is the caller's */
 	uint64_t buffer_bytes;
 	uint32_t buffer_count;
 	uint32_t max_order;
@@ -289,8 +290,33 @@ static void tree_init(const struct kvt__staging *staging, uint8_t *largest)
 			largest[node++] = (uint8_t)order;
 }
 
-int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, uint64_t staging_bytes,
-			uint64_t buffer_bytes, uint64_t part_bytes, struct kvt__staging **stagingp)
+static int memory_get(struct kvt_device *device, void *given, uint64_t bytes, void **memoryp)
+{
+	*memoryp = given;
+	if (given == NULL)
+		return device->ops.staging_alloc(device->device, bytes, memoryp);
+	if ((uintptr_t)given % PAGE_BYTES != 0)
+		return kvt__fail(KVT_EINVAL, "staging_memory: %p, expected a multiple of %llu",
+				 given, (unsigned long long)PAGE_BYTES);
+	if (device->ops.staging_register == NULL)
+		return 0;
+	return device->ops.staging_register(device->device, given, bytes);
+}
+
+static void memory_give(struct kvt__staging *staging)
+{
+	const struct kvt_device_ops *ops = &staging->device->ops;
+	uint64_t bytes = staging->buffer_count * staging->buffer_bytes;
+
+	if (!staging->given)
+		ops->staging_free(staging->device->device, staging->memory, bytes);
+	else if (ops->staging_unregister != NULL)
+		ops->staging_unregister(staging->device->device, staging->memory, bytes);
+}
+
+int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, void *given,
+			uint64_t staging_bytes, uint64_t buffer_bytes, uint64_t part_bytes,
+			struct kvt__staging **stagingp)
 {
 	struct kvt__staging *staging;
 	uint64_t count, tree_bytes, memory_bytes;
@@ -340,12 +366,13 @@ int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, uint64_
 				 (unsigned long long)count);
 	}
 	memory_bytes = count * buffer_bytes;
-	error = device->ops.staging_alloc(device->device, memory_bytes, &memory);
+	error = memory_get(device, given, memory_bytes, &memory);
 	if (error != 0) {
 		staging_free(staging);
 		return error;
 	}
 	staging->memory = memory;
+	staging->given = given != NULL;
 	pthread_mutex_init(&staging->lock, NULL);
 	for (uint64_t i = count; i-- > 0;) { /* so that the first buffer is the first taken */
 		staging->buffers[i].largest = staging->trees + i * tree_bytes;
@@ -361,8 +388,7 @@ void kvt__staging_destroy(struct kvt__staging *staging)
 	if (staging == NULL)
 		return;
 	assert(staging->used_bytes == 0 && staging->waiters == 0);
-	staging->device->ops.staging_free(staging->device->device, staging->memory,
-					  staging->buffer_count * staging->buffer_bytes);
+	memory_give(staging);
 	pthread_mutex_destroy(&staging->lock);
 	staging_free(staging);
 }
@@ -371,8 +397,7 @@ void kvt__staging_forked(struct kvt__staging *staging)
 {
 	if (staging == NULL)
 		return;
-	staging->device->ops.staging_free(staging->device->device, staging->memory,
-					  staging->buffer_count * staging->buffer_bytes);
+	memory_give(staging);
 	staging_free(staging);
 }
 

@@ -32,10 +32,12 @@ struct kvt__staging_wait {
 	uint64_t arrival;
 };
 
-/* Allocates staging_bytes from the device at once. KVT_EINVAL when not even one buffer fits (both
- * numbers and the option are named), KVT_ENOMEM. */
-int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, uint64_t staging_bytes,
-			uint64_t buffer_bytes, uint64_t part_bytes, struct kvt__staging **stagingp);
+/* Allocates staging_bytes from the device at once, or makes `given` (of so many bytes, lent until
+ * the end) its own when that is not NULL. KVT_EINVAL when not even one buffer fits (both numbers
+ * and the option are named), KVT_ENOMEM. */
+int kvt__staging_create(struct kvt__env *env, struct kvt_device *device, void *given,
+			uint64_t staging_bytes, uint64_t buffer_bytes, uint64_t part_bytes,
+			struct kvt__staging **stagingp);
 /* Nothing is held and nobody waits. NULL is accepted. */
 void kvt__staging_destroy(struct kvt__staging *staging);
 /* In a forked child: whatever is held, and by whom. */

@@ -260,7 +260,7 @@ static void enter_live_locked(struct kvt_worker *w, struct kvt__job *job)
 		w->live_first->prev = job;
 	w->live_first = job;
 	w->live_count++;
-	w->jobs_submitted++;
+	job->number = ++w->jobs_submitted;
 	if (job->deadline_ns < atomic_load_explicit(&w->next_expiry_ns, memory_order_relaxed))
 		atomic_store_explicit(&w->next_expiry_ns, job->deadline_ns, memory_order_relaxed);
 }
@@ -293,7 +293,7 @@ int kvt__job_out_of_memory(const struct kvt__request *r)
 }
 
 /* A job that was not taken in. */
-static void discard(struct kvt__job *job)
+static void discard(struct kvt_worker *w, struct kvt__job *job)
 {
 	struct kvt_allocator a = job->allocator;
 	for (uint64_t f = 0; job->raws && f < job->result.key_count; f++) {
@@ -301,14 +301,34 @@ static void discard(struct kvt__job *job)
 		kvt_io_completion_release(c); /* the job's share */
 		kvt_io_completion_release(c); /* the caller's */
 	}
+	kvt__mark_destroy(&w->env, w->device, job->mark);
 	a.free(a.context, job->arm);
 	a.free(a.context, job);
 }
 
+/* A stream is marked here and now, on the submitting thread: what the caller gives it later does
+ * not belong to the job, and a thread's default stream is known to that thread alone. */
+static int make_mark(struct kvt_worker *w, struct kvt__job *job)
+{
+	if (job->ready.kind != KVT_READY_STREAM || !w->device->ops.mark ||
+	    job->result.key_count == 0)
+		return 0;
+	int error = kvt__mark_create(&w->env, w->device, job->ready.handle, &job->mark);
+	if (error)
+		return error;
+	job->ready = (struct kvt_ready){KVT_READY_EVENT, -1, job->mark->event};
+	return 0;
+}
+
 int kvt__job_enter(struct kvt_worker *w, struct kvt__job *job, const struct kvt__request *r)
 {
+	int failed = make_mark(w, job);
+	if (failed) {
+		discard(w, job);
+		return failed;
+	}
 	if (make_arm(w, job)) {
-		discard(job);
+		discard(w, job);
 		return kvt__job_out_of_memory(r);
 	}
 	struct kvt__after after = {0};
@@ -319,7 +339,7 @@ int kvt__job_enter(struct kvt_worker *w, struct kvt__job *job, const struct kvt_
 	if (error) {
 		w->jobs_refused++;
 		pthread_mutex_unlock(&w->lock);
-		discard(job);
+		discard(w, job);
 		return error;
 	}
 	enter_live_locked(w, job);

@@ -111,15 +111,15 @@ static int create_tables(struct kvt_worker *w)
 	return 0;
 }
 
-static int create_staging(struct kvt_worker *w)
+static int create_staging(struct kvt_worker *w, void *memory)
 {
 	const struct kvt__worker_config *c = &w->config;
 	uint64_t buffer = c->part_bytes;
 	if (buffer < w->store->limits.min_part_bytes)
 		buffer = w->store->limits.min_part_bytes;
 	buffer = (buffer + 68 * 1024 + KVT__PAGE_BYTES - 1) & ~(uint64_t)(KVT__PAGE_BYTES - 1);
-	return kvt__staging_create(&w->env, w->device, c->staging_bytes, buffer, c->part_bytes,
-				   &w->staging);
+	return kvt__staging_create(&w->env, w->device, memory, c->staging_bytes, buffer,
+				   c->part_bytes, &w->staging);
 }
 
 /* Everything but the lanes, which have ended or never were. */
@@ -237,7 +237,7 @@ int kvt_worker_create(struct kvt_store *store, struct kvt_device *device,
 		error = create_tables(w);
 	}
 	if (!error)
-		error = create_staging(w);
+		error = create_staging(w, o.staging_memory);
 	if (!error)
 		error = kvt__lanes_start(w);
 	if (error) {

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "device.h"
+#include "stream.h"
 #include "env.h"
 #include "format.h"
 #include "plan.h"
@@ -123,6 +124,8 @@ struct kvt__job {
 	uint32_t *key_blocks;
 	struct kvt__raw *raws;
 	struct kvt_ready ready;
+	struct kvt__mark *mark;	    /* whose event ready is, until the job is complete */
+	uint64_t number;	    /* of all jobs of the worker, never used again */
 	struct kvt__arm *arm;	    /* [lock] NULL when not armed or no longer */
 	struct kvt__detail *detail; /* [lock] of the worst key so far, or */
 	const char *detail_fixed;   /* [lock] static text */
@@ -255,6 +258,7 @@ struct kvt__after {
 	struct kvt__job *freed;		 /* raw jobs that nobody will poll, linked by next */
 	struct kvt__detail *details;	 /* superseded */
 	struct kvt_io_completion *files; /* finished raw files */
+	struct kvt__mark *marks;	 /* of completed jobs */
 	bool fruitless;
 	uint64_t stored_bytes;
 };

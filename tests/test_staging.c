@@ -24,7 +24,7 @@ static void scene_open(struct scene *s, uint32_t buffers)
 	memset(s, 0, sizeof(*s));
 	assert_ok(kvt__env_init(&s->env, NULL));
 	assert_ok(kvt_device_open(NULL, &s->device));
-	assert_ok(kvt__staging_create(&s->env, s->device, (uint64_t)buffers * BUFFER, BUFFER,
+	assert_ok(kvt__staging_create(&s->env, s->device, NULL, (uint64_t)buffers * BUFFER, BUFFER,
 				      BUFFER - 17 * PAGE, &s->staging));
 }
 
@@ -89,15 +89,16 @@ static void a_budget_without_room_for_one_buffer_is_refused(void **state)
 
 	(void)state;
 	scene_open(&s, 1);
-	assert_fails(KVT_EINVAL, "staging_bytes: 262143",
-		     kvt__staging_create(&s.env, s.device, BUFFER - 1, BUFFER, 1000, &staging));
+	assert_fails(
+		KVT_EINVAL, "staging_bytes: 262143",
+		kvt__staging_create(&s.env, s.device, NULL, BUFFER - 1, BUFFER, 1000, &staging));
 	assert_null(staging);
 	assert_non_null(strstr(kvt_error_detail(), "262144"));
 	assert_non_null(strstr(kvt_error_detail(), "part_bytes"));
 	assert_fails(KVT_EINVAL, "staging_bytes",
-		     kvt__staging_create(&s.env, s.device, 0, BUFFER, 1000, &staging));
+		     kvt__staging_create(&s.env, s.device, NULL, 0, BUFFER, 1000, &staging));
 	assert_fails(KVT_EINVAL, "at most",
-		     kvt__staging_create(&s.env, s.device, UINT64_MAX, PAGE, 1000, &staging));
+		     kvt__staging_create(&s.env, s.device, NULL, UINT64_MAX, PAGE, 1000, &staging));
 	scene_close(&s);
 }
 
@@ -109,7 +110,7 @@ static void the_budget_is_rounded_down_to_whole_buffers(void **state)
 
 	(void)state;
 	scene_open(&s, 1);
-	assert_ok(kvt__staging_create(&s.env, s.device, 4 * BUFFER - 1, BUFFER, 1, &staging));
+	assert_ok(kvt__staging_create(&s.env, s.device, NULL, 4 * BUFFER - 1, BUFFER, 1, &staging));
 	kvt__staging_usage(staging, &usage);
 	assert_int_equal(usage.total_bytes, 3 * BUFFER);
 	assert_int_equal(kvt__staging_buffer_bytes(staging), BUFFER);
@@ -162,7 +163,7 @@ static void shares_keep_room_for_trailers(void **state)
 
 	(void)state;
 	scene_open(&s, 1);
-	assert_ok(kvt__staging_create(&s.env, s.device, buffer, buffer, part, &own));
+	assert_ok(kvt__staging_create(&s.env, s.device, NULL, buffer, buffer, part, &own));
 	before = s.staging;
 	s.staging = own;
 	for (int i = 0; i < 4; i++) {
@@ -193,7 +194,8 @@ static void buffers_that_are_no_power_of_two_split_without_overlap(void **state)
 		uint64_t bytes = (uint64_t)pages * PAGE;
 		size_t n = 0;
 
-		assert_ok(kvt__staging_create(&s.env, s.device, 2 * bytes, bytes, 1, &s.staging));
+		assert_ok(kvt__staging_create(&s.env, s.device, NULL, 2 * bytes, bytes, 1,
+					      &s.staging));
 		while (n < TEST_COUNT(w) && acquire(&s, &w[n], 1 + n % 3 * (bytes / 4), false)) {
 			memset(w[n].wait.memory, (int)n, w[n].wait.memory_bytes);
 			n++;
@@ -474,7 +476,7 @@ static void every_allocation_that_fails_leaves_nothing_behind(void **state)
 		assert_ok(kvt__env_init(&env, &hooks));
 		atomic_store(&allocator.calls, 0);
 		atomic_store(&allocator.fail_at, fail_at);
-		error = kvt__staging_create(&env, device, 4 * BUFFER, BUFFER, 1, &staging);
+		error = kvt__staging_create(&env, device, NULL, 4 * BUFFER, BUFFER, 1, &staging);
 		if (error != 0) {
 			assert_int_equal(error, KVT_ENOMEM);
 			assert_null(staging);

@@ -94,6 +94,15 @@ int cli_store_open(struct cli_common *common, enum kvt_mode mode, const char *fa
 /* Hooks that print the library's warnings (with --verbose: everything) on stderr. */
 void cli_hooks(const struct cli_common *common, struct kvt_hooks *hooks);
 
+/* ---- Devices (device.c) ---- */
+
+struct cli_device {
+	char name[32]; /* empty: none was given */
+	uint32_t ordinal;
+};
+/* NAME or NAME:ORDINAL; prints what was expected. */
+int cli_device_argument(const char *text, struct cli_device *device);
+
 /* ---- Keys (key.c) ---- */
 
 struct cli_key {

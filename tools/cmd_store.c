@@ -55,18 +55,60 @@ static int options_print(const struct cli_common *common, struct probing *probin
 	return status < 0 ? cli_library_error(status) : 0;
 }
 
+static int device_set(void *target, const char *value)
+{
+	return cli_device_argument(value, target);
+}
+
+static int device_probe(const struct cli_common *common, const struct cli_device *device,
+			struct probing *probing)
+{
+	struct kvt_device_options options = KVT_INIT(options);
+	int status;
+
+	options.name = device->name;
+	options.ordinal = device->ordinal;
+	cli_hooks(common, &options.hooks);
+	status = kvt_device_probe(&options, probing_entry, probing);
+	if (status < 0)
+		cli_library_error(status);
+	finding_print(common->json, "device_test", status < 0 ? kvt_error_text(status) : "passed",
+		      status);
+	return status;
+}
+
+static int store_probe(struct cli_common *common, struct probing *probing)
+{
+	struct kvt_store *store = NULL;
+	int status = cli_store_open(common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
+
+	if (status < 0)
+		return status;
+	finding_print(common->json, "store", common->store_uri, 0);
+	status = kvt_store_probe(store, probing_entry, probing);
+	if (status < 0)
+		cli_library_error(status);
+	finding_print(common->json, "self_test", status < 0 ? kvt_error_text(status) : "passed",
+		      status);
+	kvt_store_close(store);
+	return status;
+}
+
 int cmd_probe(int argc, char **argv)
 {
+	struct cli_device device = {0};
 	bool options = false;
 	const struct cli_option table[] = {
+		{"--device", CLI_CALL, "NAME[:N]",
+		 "test a device, alone or before --store: host, cuda, cuda:1", &device, 0, 0,
+		 device_set},
 		{"--options", CLI_FLAG, NULL, "list what -o takes for this store, and test nothing",
 		 &options, 0, 0, NULL},
 		{NULL, CLI_FLAG, NULL, NULL, NULL, 0, 0, NULL},
 	};
 	struct cli_common common = {0};
-	struct kvt_store *store = NULL;
 	struct probing probing;
-	int operands, status;
+	int operands, status, store_status;
 
 	status = cli_parse(argc, argv, table, &common, 0, 0, &operands);
 	if (status < 0 || common.help)
@@ -76,17 +118,13 @@ int cmd_probe(int argc, char **argv)
 		status = options_print(&common, &probing);
 		goto out;
 	}
-	status = cli_store_open(&common, KVT_MODE_EXACT, NULL, NO_NAMESPACE, &store);
-	if (status < 0)
-		goto out;
-	finding_print(common.json, "store", common.store_uri, 0);
-	status = kvt_store_probe(store, probing_entry, &probing);
-	if (status < 0)
-		cli_library_error(status);
-	finding_print(common.json, "self_test", status < 0 ? kvt_error_text(status) : "passed",
-		      status);
+	if (device.name[0] != '\0')
+		status = device_probe(&common, &device, &probing);
+	if (device.name[0] == '\0' || common.store_uri != NULL) {
+		store_status = store_probe(&common, &probing);
+		status = status < 0 ? status : store_status;
+	}
 out:
-	kvt_store_close(store);
 	cli_common_fini(&common);
 	return cli_output_end(kvt_error_exit_status(status));
 }

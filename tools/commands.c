@@ -42,8 +42,9 @@ static const struct cli_command commands[] = {
 	 "  kvtier replay --store file:///srv/kv --namespace replay trace.jsonl \\\n"
 	 "         --speed 10 --concurrency 8 --json\n",
 	 cmd_replay},
-	{"probe", "", "show what a store can do, and test it with an object of its own",
+	{"probe", "", "show what a store or a device can do, and test it",
 	 "  kvtier probe --store file:///srv/kv\n"
+	 "  kvtier probe --device cuda\n"
 	 "  kvtier probe --store file:///srv/kv --options\n",
 	 cmd_probe},
 	{"gc", "", "free capacity by least recent use, and remove leftovers of dead processes",

@@ -26,7 +26,7 @@ except ImportError:
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 # Bundled, since images that run vLLM have none of them.
-BUNDLED = re.compile(r"lib(isal|uring|jansson|expat)\.so\.")
+BUNDLED = re.compile(r"lib(isal|uring|jansson|md|expat)\.so\.")
 # The system's: part of any system, or (the last line) loaded by the S3 module only.
 SYSTEM = re.compile(r"(ld-linux[^/]*|lib(c|m|dl|rt|pthread|gcc_s))\.so\.\d+$")
 SYSTEM_OF_S3 = re.compile(r"lib(curl|ssl|crypto)\.so\.\d+$")

@@ -8,7 +8,8 @@
  * no lane alive but for staging_free, which runs after the last lane was closed. Each lane belongs
  * to the thread that opened it: lane_open, check, order, copy, poll and lane_close run there. The
  * notify function that a lane was opened with may be called from any thread, also from a driver's
- * callback; it never blocks and takes no lock.
+ * callback; it never blocks and takes no lock. mark, mark_query and mark_release run on any thread,
+ * several at once.
  */
 #ifndef KVTIER_DEVICE_H
 #define KVTIER_DEVICE_H
@@ -18,13 +19,13 @@
 
 #include <kvtier/error.h>
 #include <kvtier/export.h>
+#include <kvtier/ready.h>
 
 KVT_BEGIN_DECLS
 
 #define KVT_DEVICE_ABI 1
 
-struct kvt_host;  /* backend.h */
-struct kvt_ready; /* kvtier.h */
+struct kvt_host; /* backend.h */
 
 enum kvt_device_capability {
 	/* order() makes later copies of this lane wait on the device: it costs nothing and answers
@@ -49,7 +50,7 @@ struct kvt_device_copy {
 
 /* A batch of copies, or one ordering. Lent from copy() or order() until its completion. */
 struct kvt_device_io {
-	uint32_t direction; /* enum kvt_copy_direction */
+	uint32_t direction; /* enum kvt_copy_direction; of an ordering: of the copies that follow */
 	uint32_t copy_count;
 	const struct kvt_device_copy *copies; /* lent too */
 	/* Called exactly once, inside poll, for what was answered with KVT_DEVICE_QUEUED. The
@@ -65,6 +66,8 @@ struct kvt_device_io {
 };
 
 enum kvt_device_answer { KVT_DEVICE_DONE = 0, KVT_DEVICE_QUEUED = 1 };
+
+typedef void (*kvt_device_say_fn)(void *context, const char *name, const char *value, int error);
 
 /* Copied min-wise into a zeroed table when registered; every member is required unless it says
  * otherwise. */
@@ -93,7 +96,8 @@ struct kvt_device_ops {
 	 */
 	int (*check)(void *lane, uint64_t ptr, uint64_t bytes, char *detail, size_t detail_bytes);
 	/*
-	 * Orders what follows on this lane after `ready`, whose kind is never KVT_READY_NOW.
+	 * Orders what follows on this lane in io->direction after `ready`, whose kind is never
+	 * KVT_READY_NOW.
 	 * for_cpu is nonzero when the CPU or a storage request will touch the memory: then the
 	 * completion means that the event has happened. Returns KVT_DEVICE_DONE, KVT_DEVICE_QUEUED,
 	 * or a negative code: KVT_EINVAL for a kind or handle that it cannot take.
@@ -111,6 +115,35 @@ struct kvt_device_ops {
 	int (*poll)(void *lane);
 	/* May be NULL: as in struct kvt_backend_ops. */
 	void (*forked)(void *device);
+
+	/* All that follow may be NULL. */
+
+	/* Before the first check() for each chunk, on the lane: what check() remembers must not
+	 * outlive the job, whose number this is; numbers are not used again. */
+	void (*check_begin)(void *lane, uint64_t job);
+	/* Makes memory of the caller's what staging_alloc gives; undone by staging_unregister,
+	 * which leaves it to the caller. NULL: any memory will do as it is. Called as staging_alloc
+	 * and staging_free are. */
+	int (*staging_register)(void *device, void *memory, uint64_t bytes);
+	void (*staging_unregister)(void *device, void *memory, uint64_t bytes);
+	/*
+	 * An event of the device's own that happens once all that `stream` was given before is
+	 * done; it is a handle of KVT_READY_EVENT. Never waits. KVT_EINVAL for a stream that is
+	 * none of this device, KVT_ENOMEM, KVT_EDEVICE; host->fail has said why. With it the core
+	 * calls order() with events only: it marks a job's stream on the submitting thread, before
+	 * it takes the job in.
+	 */
+	int (*mark)(void *device, void *stream, void **eventp);
+	/* 1: has happened, 0: not yet, or KVT_EDEVICE, and host->fail has said why. Required with
+	 * mark. */
+	int (*mark_query)(void *device, void *event);
+	/* Whether it has happened or not. Required with mark. */
+	void (*mark_release)(void *device, void *event);
+	/* Tells what there is of the driver and the devices, one call of `say` for each thing, with
+	 * error 0 or what is wrong with it; opens nothing. 0 when open would succeed, else its
+	 * failure, and host->fail has said why. May block. */
+	int (*probe)(const struct kvt_host *host, uint32_t ordinal, kvt_device_say_fn say,
+		     void *context);
 };
 
 /* Registers a device of the calling program under its name. As kvt_backend_register. */

@@ -28,6 +28,7 @@
 
 #include <kvtier/error.h>
 #include <kvtier/export.h>
+#include <kvtier/ready.h>
 #include <kvtier/version.h>
 
 KVT_BEGIN_DECLS
@@ -326,7 +327,7 @@ KVT_API KVT_MUST_CHECK int kvt_store_option_help(const char *uri, kvt_option_hel
 /*
  * Opens the memory that chunks live in: "host" (plain memory), or "cuda" with an ordinal where it
  * is built in. Workers that get no device use plain memory. May block. KVT_EINVAL for an unknown
- * name, KVT_EDEVICE when it cannot be used.
+ * name or ordinal, KVT_EDEVICE when it cannot be used.
  */
 struct kvt_device_options {
 	size_t struct_size;
@@ -336,25 +337,16 @@ struct kvt_device_options {
 };
 KVT_API KVT_MUST_CHECK int kvt_device_open(const struct kvt_device_options *options,
 					   struct kvt_device **devicep);
-/* KVT_EBUSY while a worker uses it; NULL is accepted. */
+/* KVT_EBUSY while a worker or a stream completion uses it; NULL is accepted. */
 KVT_API int kvt_device_close(struct kvt_device *device);
 
-/* When the memory of a job becomes valid (stores) or free to be overwritten (loads). */
-enum kvt_ready_kind {
-	KVT_READY_NOW = 0,
-	KVT_READY_FD, /* fd is readable from then on (an eventfd, a pipe's end); never read by the
-			 library */
-	KVT_READY_EVENT,  /* handle is an event of the device: struct kvt_event for "host", CUevent
-			     for "cuda" */
-	KVT_READY_STREAM, /* handle is a stream of the device (CUstream): everything submitted to it
-			     so far. "cuda" only */
-};
-/* Lent until the job's completion. */
-struct kvt_ready {
-	uint32_t kind;
-	int fd;
-	void *handle;
-};
+/*
+ * Finds out what a device is and whether it can be used, without opening it: one call of `callback`
+ * for each thing, as kvt_store_probe does; `options` as for kvt_device_open. May block. Returns 0
+ * when kvt_device_open would succeed, else its failure.
+ */
+KVT_API KVT_MUST_CHECK int kvt_device_probe(const struct kvt_device_options *options,
+					    kvt_probe_fn callback, void *context);
 
 /* An event for plain memory: not signalled at first, signalled once. Signal and destroy from any
  * thread; never blocks. A job that was given the event must have completed before it is destroyed.
@@ -363,6 +355,33 @@ struct kvt_event;
 KVT_API KVT_MUST_CHECK int kvt_event_create(struct kvt_event **eventp);
 KVT_API void kvt_event_signal(struct kvt_event *event);
 KVT_API void kvt_event_destroy(struct kvt_event *event);
+
+/*
+ * Completion of what a stream of the device was given: for callers who chain device work of their
+ * own after a load, or before a store, and want to know when it is done. It is backed by an event
+ * of the device (CUevent for "cuda"); no thread waits for it. Any thread may ask and wait; the
+ * device is lent until the release.
+ */
+struct kvt_stream_completion;
+/*
+ * Completes once everything that `stream` was given before this call is done. `stream`: as with
+ * KVT_READY_STREAM. Never waits. KVT_EINVAL for a device without streams or a stream that is not
+ * of this device, KVT_ENOMEM, KVT_EDEVICE.
+ */
+KVT_API KVT_MUST_CHECK int kvt_stream_completion_create(struct kvt_device *device, void *stream,
+							struct kvt_stream_completion **completionp);
+/* 1 once it is done, 0 before, or KVT_EDEVICE when the device has failed. Never waits. */
+KVT_API KVT_MUST_CHECK int
+kvt_stream_completion_done(const struct kvt_stream_completion *completion);
+/* Waits until it is done: 0, KVT_ETIMEDOUT, or KVT_EDEVICE. Negative waits for ever. */
+KVT_API KVT_MUST_CHECK int
+kvt_stream_completion_wait(const struct kvt_stream_completion *completion, int64_t timeout_ms);
+/* The event behind it, for the caller's own waits (cuStreamWaitEvent) and as the handle of
+ * KVT_READY_EVENT; valid until the release. */
+KVT_API void *kvt_stream_completion_event(const struct kvt_stream_completion *completion);
+/* At any time, done or not; NULL is accepted. A job that was given its event must have completed
+ * before. */
+KVT_API void kvt_stream_completion_release(struct kvt_stream_completion *completion);
 
 /* Workers */
 
@@ -396,6 +415,10 @@ struct kvt_worker_options {
 	int (*thread_init)(void *context, uint32_t lane);
 	void *thread_init_context;
 	struct kvt_hooks hooks;
+	/* Staging memory of the caller's instead of memory of the device's: staging_bytes of it,
+	 * aligned to 4,096; "cuda" pins it while the worker lives. Lent until the worker is
+	 * destroyed. NULL: none. */
+	void *staging_memory;
 };
 
 /*

@@ -7,7 +7,7 @@ command -v man >/dev/null || {
 	exit 77
 }
 pages=$(find "$KVT_SOURCE_DIR/docs" -name '*.[1-8]')
-for name in kvtier.1 kvtier.3 kvtier-backend.3 kvtier-file.5 kvtier-format.5 kvtier-s3.5 \
+for name in kvtier.1 kvtier.3 kvtier-backend.3 kvtier-file.5 kvtier-cuda.5 kvtier-format.5 kvtier-s3.5 \
 	kvtier-libs3.5; do
 	echo "$pages" | grep -q "/$name\$" || fail "$name: no such page"
 done

@@ -27,6 +27,11 @@ _kvtier()
 		;;
 	esac
 	case $previous in
+	--device)
+		mapfile -t COMPREPLY < <(compgen -W 'host cuda' -- "$current")
+		compopt -o nospace 2>/dev/null
+		return
+		;;
 	--op)
 		mapfile -t COMPREPLY < <(compgen -W 'store load both' -- "$current")
 		return

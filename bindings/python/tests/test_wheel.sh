@@ -56,7 +56,7 @@ esac
 # As pip unpacks it for somebody whose files may be written by the group.
 (umask 002 && "$python" -m pip install --quiet --no-deps --no-index --target "$scratch/site" "$wheel")
 lib=$scratch/site/kvtier/_lib
-for name in libkvtier.so.0.1 kvtier-backend-s3.so libisal- libjansson- libexpat- licenses/kvtier; do
+for name in libkvtier.so.0.1 kvtier-backend-s3.so libisal- libjansson- libmd- libexpat- licenses/kvtier; do
 	ls "$lib"/$name* >/dev/null 2>&1 || fail "the wheel has no $name"
 done
 for file in "$lib"/*.so*; do
