@@ -177,6 +177,35 @@ static void stores_that_wait_do_not_hold_up_loads(void **state)
 	cuda_scene_close(&s);
 }
 
+static void lanes_do_not_ask_whether_copies_are_done(void **state)
+{
+	enum { LOOKUPS = 500 };
+	struct cuda_scene s;
+	struct test_transfer t, absent;
+
+	(void)state;
+	cuda_scene_init(&s, 0, 1 << 20);
+	s.bed.worker_options.lanes = 1;
+	cuda_scene_open(&s, CUDA_STORE_MEM);
+	cuda_scene_place(&s, &t, 1, &page, 1, 3);
+	cuda_scene_place(&s, &absent, 1, &page, 1, 4);
+	test_set_geometry(&s.bed, &t);
+	cuda_fake->hold(FAKE_CUDA_TO_HOST);
+	assert_ok(kvt_worker_submit_store(s.bed.worker, 1, &t.transfer, NULL));
+	assert_true(cuda_fake->await_held(1));
+	/* The lane wakes for each of them. */
+	s.bed.next_id = 2;
+	unsigned before = cuda_fake->counts().calls;
+	for (int i = 0; i < LOOKUPS; i++)
+		test_lookup(&s.bed, absent.keys, 1, KVT_STATUS_MISS);
+	assert_true(cuda_fake->counts().calls - before < LOOKUPS);
+	cuda_fake->release();
+	assert_result(KVT_STATUS_STORED, test_take(s.bed.worker, 1));
+	test_transfer_fini(&t);
+	test_transfer_fini(&absent);
+	cuda_scene_close(&s);
+}
+
 static void completions_come_only_when_the_memory_is_quiet(void **state)
 {
 	static const struct test_group many = {12, 0, 2, {20000, 30000}};
@@ -372,6 +401,7 @@ int main(void)
 		cmocka_unit_test(memory_is_looked_up_once_for_each_allocation),
 		cmocka_unit_test(a_stream_that_is_held_up_holds_up_no_lane),
 		cmocka_unit_test(stores_that_wait_do_not_hold_up_loads),
+		cmocka_unit_test(lanes_do_not_ask_whether_copies_are_done),
 		cmocka_unit_test(completions_come_only_when_the_memory_is_quiet),
 		cmocka_unit_test(a_copy_in_flight_is_waited_for_after_cancel),
 		cmocka_unit_test(destroy_waits_for_work_in_flight),
