@@ -22,6 +22,7 @@ is fine.
 from __future__ import annotations
 
 from . import _abi
+from .device import Device, StreamCompletion, probe_device
 from .errors import (BusyError, CanceledError, ClosedError, Code, ConfigurationError,
                      ConflictError, DeadlineError, Error, ErrorClass, ForkError, IntegrityError,
                      InternalError, InvalidArgumentError, MissError, OutOfMemoryError,
@@ -29,7 +30,7 @@ from .errors import (BusyError, CanceledError, ClosedError, Code, ConfigurationE
                      UnsupportedError, UsageError)
 from .files import (FileOps, IOCompletion, batch_load_blocks, batch_store_blocks, probe_o_direct)
 from .keys import PackedKeys
-from .memory import Device, Event, Ready, Rows
+from .memory import Event, Ready, Rows
 from .results import JobKind, Result, Status
 from .stats import Breaker, Histogram, Stats
 from .store import (GcSummary, ListEntry, LogLevel, Mode, ObjectStat, ObjectState, OptionHelp,
@@ -51,8 +52,8 @@ __all__ = [
     "InternalError", "InvalidArgumentError", "JobKind", "ListEntry", "LogLevel", "MissError",
     "Mode", "ObjectStat", "ObjectState", "OptionHelp", "OutOfMemoryError", "PackedKeys",
     "PermanentError", "ProbeLine", "QueueFullError", "Ready", "Result", "Rows", "Stats", "Status",
-    "Store", "StoreInfo", "ThrottledError", "Transfer", "TransientError", "UnsupportedError",
-    "UsageError", "VerifyEntry", "VerifySummary", "Worker", "batch_load_blocks",
-    "batch_store_blocks", "error_from_code", "library_path", "library_version", "option_help",
-    "plan_transfer", "probe_o_direct",
+    "Store", "StoreInfo", "StreamCompletion", "ThrottledError", "Transfer", "TransientError",
+    "UnsupportedError", "UsageError", "VerifyEntry", "VerifySummary", "Worker",
+    "batch_load_blocks", "batch_store_blocks", "error_from_code", "library_path",
+    "library_version", "option_help", "plan_transfer", "probe_device", "probe_o_direct",
 ]

@@ -141,7 +141,8 @@ class WorkerOptions(Sized):
                 ("retry_base_ms", c_uint32), ("retry_max_ms", c_uint32),
                 ("breaker_failures", c_uint32), ("breaker_open_ms", c_uint32),
                 ("keep_corrupt", c_uint32), ("thread_init", THREAD_INIT_FUNCTION),
-                ("thread_init_context", c_void_p), ("hooks", Hooks)]
+                ("thread_init_context", c_void_p), ("hooks", Hooks),
+                ("staging_memory", c_void_p)]
 
 
 class Histogram(Structure):
@@ -199,8 +200,10 @@ _PROTOTYPES = {
     "kvt_store_option_help": (c_int, (c_char_p, OPTION_HELP_FUNCTION, _P)),
     "kvt_device_open": (c_int, (POINTER(DeviceOptions), POINTER(_P))),
     "kvt_device_close": (c_int, (_P,)),
+    "kvt_device_probe": (c_int, (POINTER(DeviceOptions), PROBE_FUNCTION, _P)),
     "kvt_event_create": (c_int, (POINTER(_P),)),
     "kvt_event_destroy": (None, (_P,)),
+    "kvt_stream_completion_wait": (c_int, (_P, c_int64)),
     "kvt_worker_create": (c_int, (_P, _P, POINTER(WorkerOptions), POINTER(_P))),
     "kvt_worker_destroy": (c_int, (_P, c_int64)),
     "kvt_worker_wait": (c_int, (_P, _P, c_size_t, c_int64, _P)),
@@ -219,6 +222,10 @@ _PROTOTYPES = {
 _QUICK_PROTOTYPES = {
     "kvt_error_detail": (c_char_p, ()),
     "kvt_event_signal": (None, (_P,)),
+    "kvt_stream_completion_create": (c_int, (_P, _P, POINTER(_P))),
+    "kvt_stream_completion_done": (c_int, (_P,)),
+    "kvt_stream_completion_event": (_P, (_P,)),
+    "kvt_stream_completion_release": (None, (_P,)),
     "kvt_worker_submit_store": (c_int, (_P, c_uint64, c_char_p, c_char_p)),
     "kvt_worker_submit_load": (c_int, (_P, c_uint64, c_char_p, c_char_p)),
     "kvt_worker_submit_store_rows": (c_int, (_P, c_uint64, c_char_p, c_char_p)),

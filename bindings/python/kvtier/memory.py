@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that jobs move: rows of a host buffer, arrays of device pointers, devices and events."""
+"""Memory that jobs move: rows of a host buffer, arrays of device pointers, and when it is ready."""
 from __future__ import annotations
 
 import ctypes
@@ -42,6 +42,28 @@ def words(numbers: Numbers, what: str, signed: bool) -> Tuple[int, int, object]:
     return copy.buffer_info()[0], len(copy), copy
 
 
+def writable_view(buffer: Any, what: str) -> memoryview:
+    """The memory of a writable and contiguous buffer, which stays exported until the view is
+    released."""
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise InvalidArgumentError("%s: %s, expected a writable buffer"
+                                   % (what, type(buffer).__name__)) from None
+    if view.readonly:
+        raise InvalidArgumentError("%s: the %s is read-only, expected a writable buffer"
+                                   % (what, type(buffer).__name__))
+    if not view.c_contiguous:
+        raise InvalidArgumentError("%s: the %s is not contiguous" % (what, type(buffer).__name__))
+    return view
+
+
+def address_of(view: memoryview) -> int:
+    """Where its memory lies."""
+    # The object made by from_buffer exports the buffer, and goes at the end of the line.
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
 class Rows:
     """Rows of one host buffer: row ``i`` is ``row_bytes`` bytes from ``i * row_bytes`` on.
 
@@ -61,16 +83,7 @@ class Rows:
 
     def __init__(self, buffer: Any, row_bytes: Optional[int] = None, *,
                  hold: bool = True) -> None:
-        try:
-            view = memoryview(buffer)
-        except TypeError:
-            raise InvalidArgumentError("rows: %s, expected a writable buffer"
-                                       % type(buffer).__name__) from None
-        if view.readonly:
-            raise InvalidArgumentError("rows: the %s is read-only, expected a writable buffer"
-                                       % type(buffer).__name__)
-        if not view.c_contiguous:
-            raise InvalidArgumentError("rows: the %s is not contiguous" % type(buffer).__name__)
+        view = writable_view(buffer, "rows")
         if row_bytes is None:
             if view.ndim != 2 or view.strides is None:
                 raise InvalidArgumentError("rows: row_bytes missing, which only a buffer of two "
@@ -79,8 +92,7 @@ class Rows:
         if row_bytes <= 0 or view.nbytes < row_bytes:
             raise InvalidArgumentError("rows: row_bytes is %d, expected 1 to the buffer's %d bytes"
                                        % (row_bytes, view.nbytes))
-        # The object made by from_buffer exports the buffer, and goes at the end of the line.
-        self.address: int = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        self.address: int = address_of(view)
         self.row_bytes: int = row_bytes
         self.row_count: int = view.nbytes // row_bytes
         self.nbytes: int = view.nbytes
@@ -177,35 +189,3 @@ class Ready:
         """Once all that the stream was given so far has happened: the number of a CUstream
         (``torch.cuda.Stream.cuda_stream``). "cuda" only."""
         return cls(3, 0, handle, keep)
-
-
-def _device_close(handle: Handle, timeout_ms: Optional[int]) -> None:
-    handle.close(_abi.lib.kvt_device_close, _abi.failure, timeout_ms)
-
-
-class Device:
-    """The memory that chunks live in: ``"host"``, or ``"cuda"`` where the library has it."""
-
-    def __init__(self, name: str = "host", ordinal: int = 0) -> None:
-        options = _abi.DeviceOptions(name=name.encode(), ordinal=ordinal)
-        address = ctypes.c_void_p()
-        _abi.check(_abi.lib.kvt_device_open(ctypes.byref(options), ctypes.byref(address)))
-        self.name = name
-        self.ordinal = ordinal
-        self._handle = Handle("device %s" % name, address.value or 0)
-        self._finalizer = weakref.finalize(self, finalize, self._handle, _device_close)
-
-    def close(self) -> None:
-        """:class:`BusyError` while a worker uses it. Closing twice is fine."""
-        _device_close(self._handle, None)
-        self._finalizer.detach()
-
-    @property
-    def closed(self) -> bool:
-        return not self._handle.address
-
-    def __enter__(self) -> "Device":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

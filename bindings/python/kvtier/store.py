@@ -144,6 +144,29 @@ class ProbeLine:
     error: int
 
 
+def collect_probe(call: Callable[[object], int],
+                  callback: Optional[Callable[[ProbeLine], Any]]) -> List[ProbeLine]:
+    """The lines of one call of the library's that probes: `call` makes it with the function that
+    it is given, and returns what it returned."""
+    lines: List[ProbeLine] = []
+    failures: List[BaseException] = []
+
+    def take(_context: Optional[int], name: bytes, value: bytes, error: int) -> None:
+        try:
+            line = ProbeLine(_abi.text(name), _abi.text(value), error)
+            lines.append(line)
+            if callback is not None:
+                callback(line)
+        except BaseException as raised:  # pylint: disable=broad-except
+            failures.append(raised)
+
+    code = call(_abi.PROBE_FUNCTION(take))
+    if failures:
+        raise failures[0]
+    _abi.check(code)
+    return lines
+
+
 @dataclass(frozen=True)
 class OptionHelp:
     """One option of a backend or of stores; ``default`` is None when there is none."""
@@ -361,25 +384,9 @@ class Store:
     def probe(self, callback: Optional[Callable[[ProbeLine], Any]] = None) -> List[ProbeLine]:
         """A self test: stores, reads, lists and removes a probe object. Raises the first failure;
         the callback, called for each line as it comes, sees what came before. Blocks."""
-        lines: List[ProbeLine] = []
-        failures: List[BaseException] = []
-
-        def take(_context: Optional[int], name: bytes, value: bytes, error: int) -> None:
-            try:
-                line = ProbeLine(_abi.text(name), _abi.text(value), error)
-                lines.append(line)
-                if callback is not None:
-                    callback(line)
-            except BaseException as raised:  # pylint: disable=broad-except
-                failures.append(raised)
-
-        function = _abi.PROBE_FUNCTION(take)
         with self._handle as address:
-            code = _abi.lib.kvt_store_probe(address, function, None)
-        if failures:
-            raise failures[0]
-        _abi.check(code)
-        return lines
+            return collect_probe(
+                lambda function: _abi.lib.kvt_store_probe(address, function, None), callback)
 
     def close(self) -> None:
         """:class:`BusyError` while a worker uses it. Closing twice is fine."""

@@ -10,10 +10,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from . import _abi
 from ._handle import Handle, deadline, finalize, slice_ms
+from .device import Device
 from .errors import Code, ConflictError, InvalidArgumentError
 from .files import FileOps, IOCompletion, files_in_flight, submit_files
 from .keys import Groups, Keys, as_packed
-from .memory import Device, Numbers, Ready, Rows, words
+from .memory import Numbers, Ready, Rows, address_of, words, writable_view
 from .results import Result, take_result
 from .stats import Stats
 from .store import Store, log_hooks
@@ -34,10 +35,13 @@ _OPTION_NAMES = ("lanes", "depth", "staging_bytes", "part_bytes", "queue_chunks"
 class _State:
     """What the library points to while a worker lives: never freed before it is destroyed."""
 
-    def __init__(self, store: Store, device: Optional[Device], callbacks: tuple) -> None:
+    def __init__(self, store: Store, device: Optional[Device], callbacks: tuple,
+                 staging: Optional[memoryview]) -> None:
         self.store = store
         self.device = device
         self.callbacks = callbacks
+        self.staging = staging
+
         # What the jobs in flight use, by id.
         self.live: Dict[int, "_Lent"] = {}
         # What raw files in flight use.
@@ -72,6 +76,8 @@ def _destroy(handle: Handle, timeout_ms: Optional[int]) -> None:
     live = state.live if isinstance(state, _State) else {}
     while live:
         live.popitem()[1].give_back()
+    if isinstance(state, _State) and state.staging is not None:
+        state.staging.release()
 
 
 def _destroy_in_slices(address: int) -> int:
@@ -108,7 +114,9 @@ class Worker:
     ``buffer_timeout_ms``, ``attempts``, ``retry_base_ms``, ``retry_max_ms``,
     ``breaker_failures``, ``breaker_open_ms``, ``keep_corrupt``. ``thread_init(lane)`` is called on
     each lane's thread first; an exception there makes this constructor fail. ``log`` and
-    ``log_level`` are as for :class:`Store`.
+    ``log_level`` are as for :class:`Store`. ``staging_memory`` is a writable buffer whose first
+    ``staging_bytes`` (0: all of it) are staging memory instead of memory of the device's; it
+    begins at a multiple of 4,096 ("cuda" pins it) and is exported until :meth:`close`.
 
     A worker that is still open when the interpreter exits, or when it is collected, is closed
     then: what is queued is canceled, and what is in flight gets ten seconds.
@@ -117,7 +125,7 @@ class Worker:
     def __init__(self, store: Store, device: Optional[Device] = None, *,
                  thread_init: Optional[Callable[[int], Any]] = None,
                  log: Optional[Callable[[int, str], Any]] = None, log_level: int = 0,
-                 **options: int) -> None:
+                 staging_memory: Any = None, **options: int) -> None:
         native = _abi.WorkerOptions()
         for name, value in options.items():
             if name not in _OPTION_NAMES:
@@ -140,7 +148,16 @@ class Worker:
         if thread_init is not None:
             native.thread_init = _abi.THREAD_INIT_FUNCTION(call_thread_init)
         native.hooks, log_callback = log_hooks(log, log_level)
-        state = _State(store, device, (native.thread_init, log_callback))
+        staging = None
+        if staging_memory is not None:
+            staging = writable_view(staging_memory, "staging_memory")
+            if not max(native.staging_bytes, 1) <= staging.nbytes:
+                raise InvalidArgumentError("staging_bytes: %d, expected at most the %d of "
+                                           "staging_memory"
+                                           % (native.staging_bytes, staging.nbytes))
+            native.staging_memory = address_of(staging)
+            native.staging_bytes = native.staging_bytes or staging.nbytes
+        state = _State(store, device, (native.thread_init, log_callback), staging)
         address = ctypes.c_void_p()
         with store._handle as store_at:
             if device is None:

@@ -58,7 +58,7 @@ def test_statuses_and_enumerations_are_those_of_the_header():
                                ("KVT_LOG_", "kvt_log_level", store.LogLevel),
                                ("KVT_BREAKER_", "kvt_breaker_state", kvtier.Breaker)):
         assert {prefix + member.name: member.value for member in ours} == enum_of(text, enum)
-    ready = enum_of(text, "kvt_ready_kind")
+    ready = enum_of(text_of("ready.h"), "kvt_ready_kind")
     assert kvtier.Ready.fd(0).kind == ready["KVT_READY_FD"]
     assert kvtier.Ready.event(0).kind == ready["KVT_READY_EVENT"]
     assert kvtier.Ready.stream(0).kind == ready["KVT_READY_STREAM"]

@@ -223,3 +223,46 @@ def test_devices(mem_store):
         kvtier.Device("nosuch")
     with pytest.raises(kvtier.ClosedError):
         kvtier.Worker(mem_store, device)
+
+
+def test_a_device_that_is_probed():
+    heard = []
+    lines = kvtier.probe_device("host", callback=heard.append)
+    assert lines == heard and not any(line.error for line in lines)
+    with pytest.raises(kvtier.InvalidArgumentError, match="nosuch"):
+        kvtier.probe_device("nosuch")
+    with pytest.raises(kvtier.InvalidArgumentError, match="ordinal: -1, expected 0 to"):
+        kvtier.Device("host", -1)
+
+
+def test_a_device_without_streams_has_no_completions_of_them():
+    with kvtier.Device("host") as device:
+        with pytest.raises(kvtier.InvalidArgumentError, match="host"):
+            kvtier.StreamCompletion(device, 0)
+
+
+def test_staging_memory_of_the_callers_is_exported_until_the_end(mem_store, helpers):
+    staging = mmap.mmap(-1, 1 << 22)
+    data = bytearray(bytes(range(256)) * (4 * ROW // 256))
+    with kvtier.Rows(data, ROW) as rows:
+        with kvtier.Worker(mem_store, lanes=1, part_bytes=1 << 16,
+                           staging_memory=staging) as worker:
+            assert 1 << 21 < worker.stats().staging_bytes <= 1 << 22
+            worker.submit_store_rows(1, [b"a", b"b"], rows, [0, 1])
+            assert helpers.take_one(worker).ok
+            with pytest.raises(BufferError):
+                staging.close()
+    staging.close()
+
+
+def test_staging_memory_that_does_not_fit(mem_store):
+    staging = mmap.mmap(-1, 1 << 22)
+    with pytest.raises(kvtier.InvalidArgumentError,
+                       match="staging_bytes: 8388608, expected at most the 4194304 of"):
+        kvtier.Worker(mem_store, staging_memory=staging, staging_bytes=1 << 23)
+    with pytest.raises(kvtier.InvalidArgumentError,
+                       match="staging_memory: the bytes is read-only"):
+        kvtier.Worker(mem_store, staging_memory=b"x" * 4096)
+    with pytest.raises(kvtier.InvalidArgumentError, match="staging_memory: .*multiple of 4096"):
+        kvtier.Worker(mem_store, part_bytes=1 << 16, staging_memory=memoryview(staging)[16:])
+    staging.close()
