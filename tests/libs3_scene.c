@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CANARY_BYTES 64u
 #define CANARY	     0xc7
@@ -195,4 +196,48 @@ void libs3_expect(struct libs3_scene *scene, const char *name, uint64_t bytes, u
 	assert_true(test_is_filled(data, (size_t)bytes, seed));
 	free(data);
 	free(key);
+}
+
+static int keep_age(struct kvt_io *io, const struct kvt_list_item *item)
+{
+	*(int64_t *)io->owner = item->info.age_ns;
+	return 0;
+}
+
+static int64_t age_in_listing(struct libs3_scene *s)
+{
+	char token[2048] = "";
+	int64_t age_ns = -2;
+	struct testio t = {.io = {.op = KVT_IO_LIST,
+				  .name = "age/",
+				  .list_item = keep_age,
+				  .list_token = token,
+				  .list_token_bytes = sizeof(token),
+				  .list_max = 1000}};
+
+	assert_int_equal(testio_prepare(&t, &s->ts), 0);
+	t.io.owner = &age_ns;
+	testio_submit(&t);
+	assert_int_equal(t.io.result, 0);
+	testio_release(&t);
+	return age_ns;
+}
+
+void libs3_ages_in_listings_do_not_depend_on_the_time_zone(void **state)
+{
+	static const char *const zones[] = {"EAST-9", "WEST8", "UTC0"};
+	struct libs3_scene *s = *state;
+
+	assert_int_equal(libs3_put(s, "age/k", 10, 1, NULL), 0);
+	for (size_t i = 0; i < TEST_COUNT(zones); i++) {
+		int64_t age_ns;
+
+		assert_int_equal(setenv("TZ", zones[i], 1), 0);
+		tzset();
+		age_ns = age_in_listing(s);
+		if (age_ns < 0 || age_ns > INT64_C(60000000000))
+			fail_msg("TZ=%s: %lld ns", zones[i], (long long)age_ns);
+	}
+	unsetenv("TZ");
+	tzset();
 }

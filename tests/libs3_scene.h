@@ -56,5 +56,7 @@ int libs3_get(struct libs3_scene *scene, const char *name, uint64_t object_bytes
 	      int64_t offset, uint64_t bytes, char detail[256]);
 /* Asserts what the server holds. */
 void libs3_expect(struct libs3_scene *scene, const char *name, uint64_t bytes, uint64_t seed);
+/* A case of both versions of libs3. */
+void libs3_ages_in_listings_do_not_depend_on_the_time_zone(void **state);
 
 #endif

@@ -310,50 +310,6 @@ static void an_upload_that_lacks_memory_says_so(void **state)
 	free(data);
 }
 
-static int keep_age(struct kvt_io *io, const struct kvt_list_item *item)
-{
-	*(int64_t *)io->owner = item->info.age_ns;
-	return 0;
-}
-
-static int64_t age_in_listing(struct libs3_scene *s)
-{
-	char token[2048] = "";
-	int64_t age_ns = -2;
-	struct testio t = {.io = {.op = KVT_IO_LIST,
-				  .name = "age/",
-				  .list_item = keep_age,
-				  .list_token = token,
-				  .list_token_bytes = sizeof(token),
-				  .list_max = 1000}};
-
-	assert_int_equal(testio_prepare(&t, &s->ts), 0);
-	t.io.owner = &age_ns;
-	testio_submit(&t);
-	assert_int_equal(t.io.result, 0);
-	testio_release(&t);
-	return age_ns;
-}
-
-static void ages_in_listings_do_not_depend_on_the_time_zone(void **state)
-{
-	static const char *const zones[] = {"EAST-9", "WEST8", "UTC0"};
-	struct libs3_scene *s = *state;
-
-	assert_int_equal(libs3_put(s, "age/k", 10, 1, NULL), 0);
-	for (size_t i = 0; i < TEST_COUNT(zones); i++) {
-		int64_t age_ns;
-
-		assert_int_equal(setenv("TZ", zones[i], 1), 0);
-		tzset();
-		age_ns = age_in_listing(s);
-		if (age_ns < 0 || age_ns > INT64_C(60000000000))
-			fail_msg("TZ=%s: %lld ns", zones[i], (long long)age_ns);
-	}
-	unsetenv("TZ");
-	tzset();
-}
-
 static void tokens_and_regions_reach_libs3(void **state)
 {
 	struct libs3_scene *s = *state;
@@ -417,7 +373,7 @@ int main(void)
 		CASE(a_deadline_ends_a_part_that_hangs),
 		CASE(what_is_late_at_once_says_so),
 		CASE(an_upload_that_lacks_memory_says_so),
-		CASE(ages_in_listings_do_not_depend_on_the_time_zone),
+		CASE(libs3_ages_in_listings_do_not_depend_on_the_time_zone),
 		CASE(tokens_and_regions_reach_libs3),
 		cmocka_unit_test(https_is_verified),
 	};
