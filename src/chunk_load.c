@@ -47,7 +47,7 @@ static void check_range(struct kvt__op *op, const struct kvt__range *r)
 static void read_progress(struct kvt_io *io, uint64_t bytes)
 {
 	struct kvt__req *req = io->owner;
-	uint64_t to = req->range->begin + bytes;
+	uint64_t to = (uint64_t)io->offset + bytes; /* what an earlier try brought lies before */
 	if (to < req->cursor.at)
 		kvt__cursor_start(req);
 	kvt__cursor_advance(req, to, record_crc);

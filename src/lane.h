@@ -294,6 +294,12 @@ bool kvt__range_is_direct(const struct kvt__op *op, const struct kvt__range *ran
  * the caller's memory, a staged one its buffer. Trailer bytes are the last entry when there are
  * any. */
 int kvt__range_iov(struct kvt__req *req, bool is_store);
+/*
+ * After a read of chunk data that failed: the next try asks only for what has not landed, and only
+ * of the version whose bytes have; another one is KVT_EPRECOND then. Where the version is not known
+ * it asks for all again.
+ */
+void kvt__range_resume(struct kvt__req *req);
 /* Fills req->copies between the range's buffer and device memory; returns the number or KVT_ENOMEM.
  */
 int kvt__range_copies(struct kvt__req *req);

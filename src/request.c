@@ -347,6 +347,7 @@ static void io_landed(struct kvt__req *req)
 		if (at) {
 			kvt__count(&lane->stats.retries[kvt_error_class(result)], 1);
 			req->retry_at_ns = at;
+			kvt__range_resume(req);
 			push_waiting(req, KVT__STAGE_DELAY);
 			return;
 		}

@@ -11,6 +11,8 @@
 /* One object of 16 KiB, and one of two parts. */
 static const struct test_group small = {4, 0, 1, {4096}};
 static const struct test_group large = {1, 0, 1, {8 << 20}};
+/* So scattered that it goes through staging. */
+static const struct test_group scattered = {2048, 0, 1, {4096}};
 
 struct scene {
 	struct s3_server *server;
@@ -307,6 +309,101 @@ static void an_object_replaced_while_it_is_read_is_read_again(void **state)
 	scene_close(&s);
 }
 
+/* Of the request `back` before the last GET: where its range begins, and its If-Match. */
+static uint64_t range_begin(struct scene *s, unsigned back, char if_match[80])
+{
+	struct s3_server_request request;
+	char range[80];
+	uint64_t begin;
+
+	assert_true(s3_server_request(s->server, S3_OP_GET, back, &request));
+	assert_non_null(s3_server_header(&request, "range", range, sizeof(range)));
+	assert_int_equal(strncmp(range, "bytes=", 6), 0);
+	begin = strtoull(range + 6, NULL, 10);
+	if (!s3_server_header(&request, "if-match", if_match, 80))
+		if_match[0] = '\0';
+	s3_server_request_free(&request);
+	return begin;
+}
+
+static void reads_that_break_go_on_where_they_broke(void **state)
+{
+	static const struct test_group *const groups[] = {&small, &large, &scattered};
+	static const char *const rules[] = {"ops=get times=2 cut=fin cut-at=9000",
+					    "ops=get times=2 cut=rst cut-at=9000 chunked"};
+	char key[1100], etag[80], if_match[80];
+	struct scene s;
+
+	(void)state;
+	for (size_t i = 0; i < TEST_COUNT(groups) * TEST_COUNT(rules); i++) {
+		scene_open(&s, groups[i / 2], 0);
+		test_store(&s.bed, &s.t, KVT_STATUS_STORED);
+		object_key(&s, key, sizeof(key));
+		s3_server_etag(s.server, key, etag);
+		s3_server_forget(s.server);
+		scene_rule(&s, rules[i % 2]);
+		test_load(&s.bed, &s.t, KVT_STATUS_LOADED);
+		assert_int_equal(s3_server_rule_hits(s.server), 2);
+		unsigned last = (unsigned)s3_server_seen(s.server, S3_OP_GET) - 1;
+		/* Whole pages of what came are kept. */
+		uint64_t begin = range_begin(&s, last, if_match);
+		assert_string_equal(if_match, "");
+		for (unsigned n = 1; n <= 2; n++) {
+			assert_int_equal(range_begin(&s, last - n, if_match), begin + n * 8192);
+			assert_string_equal(if_match, etag);
+		}
+		s3_server_clear_rules(s.server);
+		scene_rule(&s, "ops=get cut=fin cut-at=100");
+		assert_result_error(KVT_STATUS_FAILED, KVT_EPROTO, load(&s));
+		scene_close(&s);
+	}
+}
+
+static void the_rest_of_a_replaced_object_is_not_taken(void **state)
+{
+	struct kvt_result *result;
+	uint64_t salt, bytes;
+	uint8_t *before;
+	char key[1100], if_match[80];
+	struct scene s;
+
+	(void)state;
+	scene_open(&s, &large, 0);
+	salt = s.t.salt;
+	s.t.salt = 77;
+	test_store(&s.bed, &s.t, KVT_STATUS_STORED);
+	object_key(&s, key, sizeof(key));
+	before = s3_server_get(s.server, key, &bytes);
+	assert_true(s3_server_remove(s.server, key));
+	s.t.salt = salt;
+	test_load(&s.bed, &s.t, KVT_STATUS_MISSING);
+	test_store(&s.bed, &s.t, KVT_STATUS_STORED);
+	uint8_t *after = s3_server_get(s.server, key, &bytes);
+	assert_true(s3_server_put(s.server, key, before, bytes));
+	s3_server_forget(s.server);
+	scene_rule(&s, "ops=get times=1 cut=fin cut-at=2000000");
+	scene_rule(&s, "ops=get times=1 hold");
+	test_transfer_poison(&s.t);
+	assert_ok(kvt_worker_submit_load(s.bed.worker, 4711, &s.t.transfer, NULL));
+	assert_true(s3_server_await_held(s.server, 1));
+	assert_true(s3_server_put(s.server, key, after, bytes));
+	s3_server_release(s.server);
+	result = test_take(s.bed.worker, 4711);
+	if (result->status != KVT_STATUS_LOADED)
+		fail_msg("%s", result->detail);
+	kvt_result_release(result);
+	test_transfer_check(&s.t);
+	/* The other part, this part from its beginning, and before that the rest that was refused.
+	 */
+	uint64_t begin = range_begin(&s, 1, if_match);
+	assert_string_equal(if_match, "");
+	assert_true(range_begin(&s, 2, if_match) > begin);
+	assert_string_not_equal(if_match, "");
+	free(before);
+	free(after);
+	scene_close(&s);
+}
+
 static void objects_that_come_and_go_behind_our_back_are_noticed(void **state)
 {
 	char key[1100];
@@ -486,6 +583,8 @@ int main(void)
 		CASE(an_object_that_is_damaged_for_good_goes),
 		CASE(objects_of_another_length_are_no_hits),
 		CASE(an_object_replaced_while_it_is_read_is_read_again),
+		CASE(reads_that_break_go_on_where_they_broke),
+		CASE(the_rest_of_a_replaced_object_is_not_taken),
 		CASE(objects_that_come_and_go_behind_our_back_are_noticed),
 		CASE(absent_chunks_are_misses_without_the_right_to_list),
 		CASE(servers_of_each_kind_take_what_is_stored),

@@ -171,6 +171,8 @@ static enum s3_progress s3_get_step(struct s3_transfer *t, int error)
 		kvt__s3_cache_miss(s3_cache_of(t), io->name, t->ticket);
 	} else {
 		kvt__s3_cache_forget(s3_cache_of(t), io->name);
+		if (t->received) /* of which object the rest is wanted */
+			kvt__s3_reply_info(t, r->total);
 	}
 	return S3_FINISHED;
 }

@@ -263,7 +263,9 @@ struct kvt_io {
 	/* result, set by the backend */
 	int result; /* 0 or a negative code */
 	uint32_t swept;
-	uint64_t bytes_landed; /* get: bytes that are in the iovec, also when it failed */
+	uint64_t bytes_landed; /* get: bytes that are in the iovec, also when it failed. With
+				* info.version set too, the next try asks only for the rest, of
+				* that version */
 	void *handle; /* begin sets it; part, commit and abort get it; bound to this session */
 	struct kvt_object_info
 		info; /* get, head: filled when the object is there (KVT_ERANGE included); put,
