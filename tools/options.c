@@ -22,7 +22,7 @@ static void common_table(struct cli_common *common, struct cli_option *table)
 			(struct cli_option){"--store",
 					    CLI_STRING,
 					    "URI",
-					    "the place: file:///path, mem:, fault+file:///path ...",
+					    "the place: file:///path, s3://bucket/prefix, mem: ...",
 					    &common->store_uri,
 					    0,
 					    0,
