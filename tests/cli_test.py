@@ -139,7 +139,7 @@ class Commands(ToolCase):
         bench = ["bench", *self.common, "--op", "both", "--chunk-bytes", "4096", "--chunks", "4"]
         for option, value in (
             ("--rank", "-1"),
-            ("--rank", "4294967296"),
+            ("--rank", "2147483648"),
             ("--chunks", "0"),
             ("--chunks", "4x"),
             ("--chunks", ""),
@@ -156,7 +156,7 @@ class Commands(ToolCase):
             ("--depth", "0"),
         ):
             self.refused(*bench, option, value, names=[option, "'%s'" % value, "expected"])
-        self.refused(*bench, "--geometry", "3x1", names=["--chunk-bytes", "4096", "3"])
+        self.refused(*bench, "--geometry", "3x5", names=["--chunk-bytes", "4096", "15", "refs"])
         self.refused(*bench, "--partial", "0.5", names=["--partial", "0.5", "expected"])
         self.refused(*bench, "--depth", names=["--depth", "expected"])
         self.refused(*bench, "--json=yes", names=["--json", "yes", "expected"])
@@ -283,7 +283,9 @@ class Objects(ToolCase):
             out = self.write("out", b"old")
             self.refused("get", *self.common, "00ff17", out, status=4)
             self.assertEqual(out.read_bytes(), b"old")
-            self.object_path("00ff17").unlink(missing_ok=True)
+            # Still there to be looked at: only "verify --remove-corrupt" removes.
+            self.refused("get", *self.common, "00ff17", out, status=4)
+            self.object_path("00ff17").unlink()
 
     def test_another_key_s_object_is_status_4(self):
         self.put("00ff17", some_bytes(5000))

@@ -56,7 +56,7 @@ static void common_table(struct cli_common *common, struct cli_option *table)
 			(struct cli_option){"--rank",	   CLI_NUMBER,
 					    "N",	   "the rank in the namespace (default 0)",
 					    &common->rank, 0,
-					    UINT32_MAX,	   NULL};
+					    INT32_MAX,	   NULL};
 		table[used++] = (struct cli_option){
 			"--verbose",	  CLI_FLAG, NULL, "show all messages of the library",
 			&common->verbose, 0,	    0,	  NULL};
