@@ -276,6 +276,12 @@ class Objects(ToolCase):
         self.put("00ff17", b"x")
         self.refused("get", *self.common, "00ff17", "/nonexistent/out", names=["/nonexistent/out"])
 
+    def test_a_file_that_cannot_be_written_is_named(self):
+        self.put("00ff17", some_bytes(5000))
+        for path in ("", self.folder, self.folder / "none" / "out", self.folder / "payload" / "out"):
+            self.refused("get", *self.common, "00ff17", path,
+                         names=["FILE", "'%s'" % path, "expected a file that can be written"])
+
     def test_a_changed_byte_is_status_4(self):
         for offset in (0, 4999, 6000, -1, -64, -8):
             self.put("00ff17", some_bytes(5000))

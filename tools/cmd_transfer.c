@@ -183,11 +183,20 @@ static int all_write(int fd, const char *data, uint64_t bytes)
 
 static int output_failed(const char *path, int error)
 {
-	cli_error("FILE: '%s': %s", path, strerror(error));
-	return error == ENOSPC || error == EDQUOT ? KVT_ENOSPC
-	       : error == EACCES		  ? KVT_EACCES
-	       : error == ENOENT		  ? KVT_EINVAL
-						  : KVT_EIO;
+	switch (error) {
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ENAMETOOLONG:
+		return cli_error("FILE: '%s': %s, expected a file that can be written", path,
+				 strerror(error));
+	default:
+		cli_error("FILE: '%s': %s", path, strerror(error));
+		return error == ENOSPC || error == EDQUOT  ? KVT_ENOSPC
+		       : error == EROFS			   ? KVT_EROFS
+		       : error == EACCES || error == EPERM ? KVT_EACCES
+							   : KVT_EIO;
+	}
 }
 
 /*
