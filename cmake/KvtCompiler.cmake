@@ -32,5 +32,9 @@ if(KVT_FUZZ)
 		message(FATAL_ERROR "KVT_FUZZ: libFuzzer comes with clang, the compiler is "
 				    "${CMAKE_C_COMPILER_ID}")
 	endif()
+	if(NOT KVT_SANITIZE STREQUAL "address")
+		# What is no fuzz target is instrumented too, and finds that code's functions there.
+		message(FATAL_ERROR "KVT_FUZZ: KVT_SANITIZE is '${KVT_SANITIZE}', expected address")
+	endif()
 	add_compile_options(-fsanitize=fuzzer-no-link)
 endif()

@@ -139,7 +139,7 @@ class Commands(ToolCase):
         bench = ["bench", *self.common, "--op", "both", "--chunk-bytes", "4096", "--chunks", "4"]
         for option, value in (
             ("--rank", "-1"),
-            ("--rank", "4294967296"),
+            ("--rank", "2147483648"),
             ("--chunks", "0"),
             ("--chunks", "4x"),
             ("--chunks", ""),
@@ -156,7 +156,7 @@ class Commands(ToolCase):
             ("--depth", "0"),
         ):
             self.refused(*bench, option, value, names=[option, "'%s'" % value, "expected"])
-        self.refused(*bench, "--geometry", "3x1", names=["--chunk-bytes", "4096", "3"])
+        self.refused(*bench, "--geometry", "3x5", names=["--chunk-bytes", "4096", "15", "refs"])
         self.refused(*bench, "--partial", "0.5", names=["--partial", "0.5", "expected"])
         self.refused(*bench, "--depth", names=["--depth", "expected"])
         self.refused(*bench, "--json=yes", names=["--json", "yes", "expected"])
@@ -276,6 +276,12 @@ class Objects(ToolCase):
         self.put("00ff17", b"x")
         self.refused("get", *self.common, "00ff17", "/nonexistent/out", names=["/nonexistent/out"])
 
+    def test_a_file_that_cannot_be_written_is_named(self):
+        self.put("00ff17", some_bytes(5000))
+        for path in ("", self.folder, self.folder / "none" / "out", self.folder / "payload" / "out"):
+            self.refused("get", *self.common, "00ff17", path,
+                         names=["FILE", "'%s'" % path, "expected a file that can be written"])
+
     def test_a_changed_byte_is_status_4(self):
         for offset in (0, 4999, 6000, -1, -64, -8):
             self.put("00ff17", some_bytes(5000))
@@ -283,7 +289,9 @@ class Objects(ToolCase):
             out = self.write("out", b"old")
             self.refused("get", *self.common, "00ff17", out, status=4)
             self.assertEqual(out.read_bytes(), b"old")
-            self.object_path("00ff17").unlink(missing_ok=True)
+            # Still there to be looked at: only "verify --remove-corrupt" removes.
+            self.refused("get", *self.common, "00ff17", out, status=4)
+            self.object_path("00ff17").unlink()
 
     def test_another_key_s_object_is_status_4(self):
         self.put("00ff17", some_bytes(5000))

@@ -52,8 +52,8 @@ static int options_check(const struct bench_options *options)
 	if (options->chunks == 0)
 		return cli_error("--chunks: not given, expected a number of chunks");
 	if (options->chunk_bytes % slots != 0)
-		return cli_error("--chunk-bytes: %llu, expected a multiple of the %llu blocks that "
-				 "--geometry asks for",
+		return cli_error("--chunk-bytes: %llu, expected a multiple of %llu, the blocks "
+				 "times the refs of --geometry",
 				 (unsigned long long)options->chunk_bytes,
 				 (unsigned long long)slots);
 	if (options->partial > 0 && options->blocks < 2)

@@ -52,6 +52,8 @@ static int worker_open(struct cli_common *common, struct kvt_store *store,
 	options.lanes = 1;
 	/* One chunk goes straight from and to the tool's memory: little staging is enough. */
 	options.staging_bytes = UINT64_C(32) << 20;
+	/* Whoever looks at a corrupt object may want to look again; "verify" removes on request. */
+	options.keep_corrupt = 1;
 	cli_hooks(common, &options.hooks);
 	status = kvt_worker_create(store, NULL, &options, workerp);
 	return status < 0 ? cli_library_error(status) : 0;
@@ -181,11 +183,20 @@ static int all_write(int fd, const char *data, uint64_t bytes)
 
 static int output_failed(const char *path, int error)
 {
-	cli_error("FILE: '%s': %s", path, strerror(error));
-	return error == ENOSPC || error == EDQUOT ? KVT_ENOSPC
-	       : error == EACCES		  ? KVT_EACCES
-	       : error == ENOENT		  ? KVT_EINVAL
-						  : KVT_EIO;
+	switch (error) {
+	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ENAMETOOLONG:
+		return cli_error("FILE: '%s': %s, expected a file that can be written", path,
+				 strerror(error));
+	default:
+		cli_error("FILE: '%s': %s", path, strerror(error));
+		return error == ENOSPC || error == EDQUOT  ? KVT_ENOSPC
+		       : error == EROFS			   ? KVT_EROFS
+		       : error == EACCES || error == EPERM ? KVT_EACCES
+							   : KVT_EIO;
+	}
 }
 
 /*

@@ -22,7 +22,7 @@ static void common_table(struct cli_common *common, struct cli_option *table)
 			(struct cli_option){"--store",
 					    CLI_STRING,
 					    "URI",
-					    "the place: file:///path, mem:, fault+file:///path ...",
+					    "the place: file:///path, s3://bucket/prefix, mem: ...",
 					    &common->store_uri,
 					    0,
 					    0,
@@ -56,7 +56,7 @@ static void common_table(struct cli_common *common, struct cli_option *table)
 			(struct cli_option){"--rank",	   CLI_NUMBER,
 					    "N",	   "the rank in the namespace (default 0)",
 					    &common->rank, 0,
-					    UINT32_MAX,	   NULL};
+					    INT32_MAX,	   NULL};
 		table[used++] = (struct cli_option){
 			"--verbose",	  CLI_FLAG, NULL, "show all messages of the library",
 			&common->verbose, 0,	    0,	  NULL};

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The documents say what is so: every C block is an excerpt of a file that is compiled, every kvtier
-# command of a README block runs, and every file that a document links to exists.
+# command of a README block runs, its builds configure, and every file that a document links to exists.
 . "$(dirname "$0")/common.sh"
 cd "$KVT_SOURCE_DIR"
 
@@ -70,7 +70,31 @@ for script in $(grep -ohE '\./scripts/[a-z-]+' README.md | sort -u); do
 done
 [ "$(wc -l <README.md)" -lt 150 ] || fail "README.md has 150 lines or more"
 
-# 3. Links and file names
+# 3. The builds of the README and of the demo configure with what "install-deps build" installs: the
+# libraries that only tests need are hidden. The demo has a folder of its own, for it leaves tests out.
+cat >"$scratch/pkg-config" <<'END'
+#!/bin/sh
+case "$*" in *cmocka* | *microhttpd*) exit 1 ;; esac
+exec pkg-config "$@"
+END
+chmod 755 "$scratch/pkg-config"
+grep -hoE '(^|[ (])cmake (-S \. )?-B [a-z-]+( -[A-Z][^ &]*( Ninja)?)*' README.md scripts/demo |
+	sed 's/^[ (]*//' >"$scratch/configures"
+[ "$(wc -l <"$scratch/configures")" -ge 3 ] || fail "README.md, scripts/demo: hardly any build"
+while read -r line; do
+	folder=$(echo "$line" | sed -E 's/.* -B ([a-z-]+).*/\1/')
+	case $folder in
+	build-*) ;;
+	*) fail "'$line' turns the tests of $folder/ off" ;;
+	esac
+	PKG_CONFIG=$scratch/pkg-config sh -c "$(echo "$line" | sed "s, -B [a-z-]*, -B $scratch/$folder,")" \
+		>"$scratch/log" 2>&1 </dev/null || {
+		cat "$scratch/log" >&2
+		fail "on a machine without the libraries of the tests: $line"
+	}
+done <"$scratch/configures"
+
+# 4. Links and file names
 for document in $documents; do
 	for target in $(grep -oE '\]\([^)#:]+\)' "$document" | sed -E 's/^\]\((.*)\)$/\1/'); do
 		[ -e "$(dirname "$document")/$target" ] || fail "$document: links to $target"

@@ -19,7 +19,8 @@ libdir=$(dirname "$(dirname "$pc")")
 PKG_CONFIG_PATH=$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
 
-for wanted in bin/kvtier include/kvtier/kvtier.h; do
+headers=$(cd "$KVT_SOURCE_DIR" && echo include/kvtier/*.h)
+for wanted in bin/kvtier $headers; do
 	[ -e "$prefix/$wanted" ] || fail "$wanted was not installed"
 done
 if [ -x "$prefix/bin/kvtier" ]; then

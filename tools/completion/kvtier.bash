@@ -51,7 +51,7 @@ _kvtier()
 		;;
 	--store)
 		# A colon breaks words: what follows it is the present one.
-		mapfile -t COMPREPLY < <(compgen -W 'file:// mem:' -- "$current")
+		mapfile -t COMPREPLY < <(compgen -W 'file:// s3:// mem:' -- "$current")
 		compopt -o nospace 2>/dev/null
 		return
 		;;

@@ -47,7 +47,9 @@ def _arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
 
 
 def _tier(options: argparse.Namespace) -> Dict[str, Any]:
-    made: Dict[str, Any] = json.loads(options.config) if options.config else {}
+    made = json.loads(options.config) if options.config else {}
+    if not isinstance(made, dict) or not isinstance(made.get("options", {}), dict):
+        raise ValueError("--config: expected a JSON object, and an object for its options")
     made["store"] = options.store
     pairs = (option.partition("=") for option in options.option)
     made["options"] = dict(made.get("options", {}), **{name: value for name, _, value in pairs})

@@ -20,13 +20,17 @@ def key_of(block: int, salt: bytes = b"") -> bytes:
 
 
 def read(path: str, limit: Optional[int] = None) -> Iterator[List[int]]:
-    """The blocks of each request of a file."""
-    with open(path, encoding="utf-8") as lines:
+    """The blocks of each request of a file. ValueError names the line that is no request."""
+    with open(path, "rb") as lines:
         for number, line in enumerate(lines):
             if limit is not None and number >= limit:
                 return
             if line.strip():
-                yield [int(block) for block in json.loads(line)["hash_ids"]]
+                try:
+                    yield [int(block) for block in json.loads(line)["hash_ids"]]
+                except (ValueError, KeyError, TypeError):
+                    raise ValueError("%s: line %d: expected a JSON object with hash_ids, a list of "
+                                     "integers" % (path, number + 1)) from None
 
 
 def made_up(count: int, seed: int) -> Iterator[List[int]]:

@@ -92,6 +92,20 @@ def test_a_store_that_cannot_be_used_is_exit_status_2(capsys):
     assert "nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["{", '{"timestamp": 1}', "[1]", '{"hash_ids": ["x"]}', "\xff"])
+def test_a_trace_that_is_none_is_named_with_its_line(line, tmp_path, capsys):
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b'{"hash_ids": [1]}\n' + line.encode("latin-1") + b"\n")
+    assert command.main(["--store", "mem:", str(path)]) == 2
+    assert "%s: line 2: expected" % path in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", ["[1]", "{", '{"options": "x"}'])
+def test_a_configuration_that_is_none_is_exit_status_2(config, capsys):
+    assert command.main(["--store", "mem:", "--requests", "1", "--config", config]) == 2
+    assert "kvtier.simulate: " in capsys.readouterr().err
+
+
 def test_a_broken_contract_is_exit_status_1(capsys, monkeypatch):
     def broken(*_arguments, **_options):
         raise ContractError("row 3: not the bytes of chunk 00")
