@@ -59,28 +59,55 @@ bool contract_can(const struct contract *c, uint32_t capability)
 
 /* ---- Bytes ---- */
 
-static uint8_t byte_at(uint64_t seed, uint64_t offset)
+static uint64_t word_at(uint64_t seed, uint64_t offset)
 {
 	uint64_t h = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) + offset / 8;
 
 	h ^= h >> 33;
 	h *= UINT64_C(0xff51afd7ed558ccd);
 	h ^= h >> 29;
-	/* Never zero, so that zeros in the place of bytes are seen. */
-	return (uint8_t)(h >> 8 * (offset % 8)) | 1;
+	/* No byte is zero, so that zeros in the place of bytes are seen. */
+	return h | UINT64_C(0x0101010101010101);
+}
+
+/* Bytes until the next word begins, or all that are left. */
+static size_t bytes_of_word(uint64_t bytes, uint64_t offset)
+{
+	uint64_t n = 8 - offset % 8;
+
+	return (size_t)(n < bytes ? n : bytes);
 }
 
 void contract_fill(void *memory, uint64_t bytes, uint64_t seed, uint64_t offset)
 {
-	for (uint64_t i = 0; i < bytes; i++)
-		((uint8_t *)memory)[i] = byte_at(seed, offset + i);
+	uint8_t *at = memory;
+
+	for (size_t n; bytes; bytes -= n, at += n, offset += n) {
+		uint64_t word = word_at(seed, offset);
+
+		n = bytes_of_word(bytes, offset);
+		if (n == 8)
+			memcpy(at, &word, 8);
+		else
+			memcpy(at, (uint8_t *)&word + offset % 8, n);
+	}
 }
 
 bool contract_match(const void *memory, uint64_t bytes, uint64_t seed, uint64_t offset)
 {
-	for (uint64_t i = 0; i < bytes; i++)
-		if (((const uint8_t *)memory)[i] != byte_at(seed, offset + i))
+	const uint8_t *at = memory;
+
+	for (size_t n; bytes; bytes -= n, at += n, offset += n) {
+		uint64_t word = word_at(seed, offset), found = word;
+
+		n = bytes_of_word(bytes, offset);
+		if (n == 8)
+			memcpy(&found, at, 8);
+		else
+			memcpy((uint8_t *)&found + offset % 8, at, n);
+		if (found != word)
 			return false;
+	}
 	return true;
 }
 
