@@ -2,9 +2,10 @@
 """What makes the chunks of two vLLM instances interchangeable: the fields of object names.
 
 With ``fingerprint="vllm"`` they are exactly those of vLLM's own file mapper, so that a tree or
-bucket can be shared with vLLM's tiers. With ``fingerprint="full"``, the default, the KV layout and
-the model's revision are added where vLLM exposes them: instances that differ in those have other
-names and never read each other's bytes.
+bucket can be shared with vLLM's tiers. With ``fingerprint="full"``, the default, the KV layout, the
+dtype of the cache (fp8_e4m3 and fp8_e5m2 are of one length) and the model's revision are added
+where vLLM exposes them: instances that differ in those have other names and never read each
+other's bytes.
 """
 from __future__ import annotations
 
@@ -90,21 +91,24 @@ def mapper_fields(spec: Any, blocks_per_file: int) -> "tuple[dict, int]":
 
 
 def extra_fields(spec: Any, revision: Optional[str], layout: Optional[str]) -> dict:
-    """The model's revision and the KV layout: what the user says, else what vLLM exposes. A field
-    that nobody knows is absent."""
+    """The model's revision and the KV layout: what the user says, else what vLLM exposes; and the
+    cache's dtype where it is not the model's. A field that nobody knows is absent."""
     config = getattr(spec, "config", None)
     old = getattr(spec, "vllm_config", None)
     if revision is None:
         models = [getattr(config, "model", None), getattr(old, "model_config", None)]
         revision = _first(models, "revision", "model_revision")
+    caches = [config, getattr(config, "cache", None), getattr(old, "cache_config", None)]
     if layout is None:
-        caches = [config, getattr(config, "cache", None), getattr(old, "cache_config", None)]
         layout = _first(caches, "kv_cache_layout", "kv_layout")
+    dtype = _first(caches, "cache_dtype", "kv_cache_dtype")
     fields = {}
     if revision is not None:
         fields["model_revision"] = _text(revision)
     if layout is not None:
         fields["kv_cache_layout"] = _text(layout)
+    if dtype is not None and _text(dtype) != "auto":
+        fields["kv_cache_dtype"] = _text(dtype)
     return fields
 
 

@@ -165,6 +165,17 @@ def test_revision_and_layout_are_part_of_the_names_where_vllm_tells_them():
     assert start(told, store="mem:", model_revision="v2").base_name != full.base_name
 
 
+def test_caches_of_another_dtype_have_names_of_their_own():
+    names = set()
+    for dtype in ("auto", "fp8_e4m3", "fp8_e5m2"):
+        spec = spec_like()
+        spec.config.cache.cache_dtype = dtype
+        names.add(start(spec, store="mem:").base_name)
+        assert start(spec, store="mem:", fingerprint="vllm").base_name == \
+            start(store="mem:").base_name
+    assert len(names) == 3 and start(store="mem:").base_name in names
+
+
 def test_a_fingerprint_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="fingerprint: 'some', expected full or vllm"):
         start(store="mem:", fingerprint="some")
