@@ -244,6 +244,19 @@ def kv_events_enabled(spec: Any) -> bool:
     return False
 
 
+def cuda_event(event: Any) -> int:
+    """The CUevent of a torch.cuda.Event or of a torch.Event, which vLLM records; 0 when it has not
+    been recorded, so that there is nothing to wait for."""
+    for name in ("cuda_event", "event_id"):
+        handle = getattr(event, name, None)
+        if handle is not None:
+            return int(handle)
+    raise TypeError(
+        "kvtier.vllm: a ready event of type %s has neither cuda_event nor event_id, expected a "
+        "torch.Event" % type(event).__name__
+    )
+
+
 def is_device_pointers(transfer: Any) -> bool:
     """DevicePointers, against a spec of block ids."""
     return hasattr(transfer, "ptrs") and hasattr(transfer, "sizes")

@@ -183,9 +183,9 @@ class KvTierFSBackend(_BASE):
         """When the memory may be touched, and the descriptor that tells it, if one does."""
         if event is None:
             return None, None
-        handle = getattr(event, "cuda_event", None)
-        if self._device_name == "cuda" and handle:
-            return Ready.event(handle, keep=event), None
+        if self._device_name == "cuda":
+            handle = _compat.cuda_event(event)
+            return (Ready.event(handle, keep=event) if handle else None), None
         query = getattr(event, "query", None)
         if query is not None and query():
             return None, None

@@ -3,11 +3,13 @@
 import importlib
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
 import generations
+import kvtier
 from scene import TIMEOUT_S, Gate, keys_of
 from test_worker import F, PAGE, Memory, spec_of
 
@@ -112,6 +114,20 @@ def test_the_event_is_waited_for_and_never_on_the_calling_thread(tmp_path):
         assert (numpy.fromfile(path, dtype=numpy.uint8)[: F * PAGE] == 7).all()
         assert threading.current_thread() not in event.waiters
         backend.shutdown()
+
+
+@pytest.mark.parametrize("member", ["cuda_event", "event_id"])
+def test_on_a_gpu_the_library_waits_for_the_event_itself(generation, tmp_path, member):
+    """torch.Event has event_id, torch.cuda.Event has cuda_event."""
+    backend = open_backend(tmp_path)
+    backend._device_name = "cuda"
+    event = SimpleNamespace(query=lambda: False, **{member: 4711})
+    ready, reader = backend._ready(event)
+    assert (ready.kind, ready.handle, reader) == (kvtier.Ready.event(4711).kind, 4711, None)
+    assert backend._ready(SimpleNamespace(**{member: 0})) == (None, None)  # never recorded
+    with pytest.raises(TypeError, match="ready event of type Later has neither"):
+        backend._ready(Later())
+    backend.shutdown()
 
 
 def test_descriptors_of_events_are_given_back(tmp_path):
