@@ -273,8 +273,7 @@ int kvt__range_iov(struct kvt__req *req, bool is_store)
 void kvt__range_resume(struct kvt__req *req)
 {
 	struct kvt_io *io = &req->io;
-	struct kvt_iovec *v = req->iov + (io->iov - req->iov);
-	uint64_t landed = io->bytes_landed & ~(uint64_t)(KVT__PAGE_BYTES - 1), left = landed;
+	uint64_t landed = io->bytes_landed & ~(uint64_t)(KVT__PAGE_BYTES - 1);
 	const struct kvt_version *version = &io->info.version;
 	if (io->op != KVT_IO_GET || !io->progress || !landed || io->bytes_landed >= io->length ||
 	    !version->bytes || (io->if_version && !kvt__version_equal(version, io->if_version)) ||
@@ -285,14 +284,15 @@ void kvt__range_resume(struct kvt__req *req)
 	io->flags |= KVT_IO_IF_VERSION;
 	io->offset += (int64_t)landed;
 	io->length -= landed;
-	while (left >= v->iov_len) {
-		left -= v->iov_len;
+	struct kvt_iovec *v = req->iov + (io->iov - req->iov);
+	while (landed >= v->iov_len) {
+		landed -= v->iov_len;
 		v++;
 		io->iov_count--;
 	}
 	if (v->iov_base)
-		v->iov_base = (uint8_t *)v->iov_base + left;
-	v->iov_len -= left;
+		v->iov_base = (uint8_t *)v->iov_base + landed;
+	v->iov_len -= landed;
 	io->iov = v;
 }
 
