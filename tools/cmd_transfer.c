@@ -52,8 +52,6 @@ static int worker_open(struct cli_common *common, struct kvt_store *store,
 	options.lanes = 1;
 	/* One chunk goes straight from and to the tool's memory: little staging is enough. */
 	options.staging_bytes = UINT64_C(32) << 20;
-	/* Whoever looks at a corrupt object may want to look again; "verify" removes on request. */
-	options.keep_corrupt = 1;
 	cli_hooks(common, &options.hooks);
 	status = kvt_worker_create(store, NULL, &options, workerp);
 	return status < 0 ? cli_library_error(status) : 0;
