@@ -82,6 +82,10 @@ static void batches_that_the_driver_does_not_take_become_single_copies(void **st
 	cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
 	assert_true(cuda_fake->faults() > 0);
 	assert_true(cuda_fake->counts().single_copy_calls > 0);
+	for (int i = 0; i < 4; i++)
+		cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
+	/* Each lane that has been told so once does not ask again. */
+	assert_true(cuda_fake->faults() <= s.bed.worker_options.lanes);
 	cuda_fake->reset();
 	test_transfer_fini(&t);
 	cuda_scene_close(&s);
@@ -238,6 +242,41 @@ static void completions_come_only_when_the_memory_is_quiet(void **state)
 	cuda_scene_pull(&s, &t);
 	for (uint64_t k = 0; k < t.transfer.key_count; k++)
 		assert_true(test_transfer_key_ok(&t, k));
+	test_transfer_fini(&t);
+	cuda_scene_close(&s);
+}
+
+static void copies_that_nobody_will_tell_of_are_waited_for(void **state)
+{
+	static const char *const calls[] = {"cuEventRecord", "cuStreamWaitEvent",
+					    "cuLaunchHostFunc"};
+	struct cuda_scene s;
+	struct test_transfer t;
+
+	(void)state;
+	cuda_scene_init(&s, 0, 1 << 20);
+	cuda_scene_open(&s, CUDA_STORE_MEM);
+	cuda_scene_place(&s, &t, 1, &page, 1, 5);
+	test_transfer_fill(&t);
+	cuda_scene_push(&s, &t);
+	for (size_t i = 0; i < TEST_COUNT(calls); i++) {
+		struct kvt_result *result;
+
+		cuda_fake->hold(FAKE_CUDA_TO_HOST);
+		cuda_fake->fail_call(calls[i], 1, 1, CUDA_ERROR_OUT_OF_MEMORY);
+		assert_ok(kvt_worker_submit_store(s.bed.worker, i, &t.transfer, NULL));
+		while (!(result = test_take_now(s.bed.worker, i)))
+			cuda_fake->step(1);
+		assert_int_equal(cuda_fake->faults(), 1);
+		assert_false(cuda_fake->touches(cuda_scene_ptr(&s, &t), t.memory_bytes));
+		assert_non_null(strstr(result->detail, calls[i]));
+		assert_result(KVT_STATUS_FAILED, result);
+		cuda_fake->fail_call(NULL, 0, 0, CUDA_SUCCESS);
+		cuda_fake->release();
+	}
+	s.bed.next_id = TEST_COUNT(calls);
+	cuda_scene_store(&s, &t, KVT_STATUS_STORED);
+	cuda_scene_load(&s, &t, KVT_STATUS_LOADED);
 	test_transfer_fini(&t);
 	cuda_scene_close(&s);
 }
@@ -403,6 +442,7 @@ int main(void)
 		cmocka_unit_test(stores_that_wait_do_not_hold_up_loads),
 		cmocka_unit_test(lanes_do_not_ask_whether_copies_are_done),
 		cmocka_unit_test(completions_come_only_when_the_memory_is_quiet),
+		cmocka_unit_test(copies_that_nobody_will_tell_of_are_waited_for),
 		cmocka_unit_test(a_copy_in_flight_is_waited_for_after_cancel),
 		cmocka_unit_test(destroy_waits_for_work_in_flight),
 		cmocka_unit_test(the_next_part_is_copied_while_storage_has_the_one_before),
