@@ -265,14 +265,16 @@ static void copies_that_nobody_will_tell_of_are_waited_for(void **state)
 		cuda_fake->hold(FAKE_CUDA_TO_HOST);
 		cuda_fake->fail_call(calls[i], 1, 1, CUDA_ERROR_OUT_OF_MEMORY);
 		assert_ok(kvt_worker_submit_store(s.bed.worker, i, &t.transfer, NULL));
-		while (!(result = test_take_now(s.bed.worker, i)))
-			cuda_fake->step(1);
+		uint64_t id = i;
+		assert_true(cuda_fake->await_held(1));
+		assert_returns(KVT_ETIMEDOUT, kvt_worker_wait(s.bed.worker, &id, 1, 20, NULL));
+		cuda_fake->release();
+		result = test_take(s.bed.worker, i);
 		assert_int_equal(cuda_fake->faults(), 1);
 		assert_false(cuda_fake->touches(cuda_scene_ptr(&s, &t), t.memory_bytes));
 		assert_non_null(strstr(result->detail, calls[i]));
 		assert_result(KVT_STATUS_FAILED, result);
 		cuda_fake->fail_call(NULL, 0, 0, CUDA_SUCCESS);
-		cuda_fake->release();
 	}
 	s.bed.next_id = TEST_COUNT(calls);
 	cuda_scene_store(&s, &t, KVT_STATUS_STORED);
